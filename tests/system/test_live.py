@@ -199,6 +199,9 @@ def test_invalid_input_is_reported_and_stored_and_stops_no_service(live: Platfor
     starling(live, "dlq", "replay", undated.id)
     live.settle()
     assert starling(live, "dlq", "list", "--stage", "normalizer").count("replayed") == 1
+    became = [json.loads(line) for line in starling(live, "outcomes", "--user", "odd", "--json").splitlines()]
+    assert [(one["outcome"], one["code"]) for one in became] == [("REFUSED", undated.record["code"])] * 2
+    assert became[0]["message_id"] in starling(live, "outcomes", "--outcome", "refused")
 
 
 PACKED = {"Content-Type": "application/x-protobuf"}

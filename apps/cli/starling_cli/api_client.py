@@ -53,6 +53,10 @@ class ApiClient:
         """Yield every member of a segment; reads page by page."""
         return self._pages(f"/v1/segments/{quote(key, safe='')}/members")
 
+    def outcomes(self, filters: Mapping[str, str]) -> Iterator[Mapping[str, Any]]:
+        """Yield what became of items. `filters`: parameters of `GET /v1/outcomes`; reads page by page."""
+        return self._pages("/v1/outcomes", **filters)
+
     def as_of(self) -> str | None:
         """Return the stream time of the read models; None before the first event."""
         found: str | None = self._call("GET", "/v1/segments", params={"limit": "1"})["as_of"]

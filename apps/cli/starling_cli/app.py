@@ -12,6 +12,7 @@ from starling_cli.commands.definitions import definitions_app
 from starling_cli.commands.flow import clock_app, settle
 from starling_cli.commands.lifecycle import down, env, status, up
 from starling_cli.commands.load import catalog_app, import_file
+from starling_cli.commands.outcomes import outcomes
 from starling_cli.commands.pipeline import dlq_app, topics
 from starling_cli.commands.replay import replay_app
 from starling_cli.commands.report import report_app
@@ -35,7 +36,7 @@ def build_app() -> typer.Typer:
         pretty_exceptions_enable=False,
         help="Run Starling on this machine and work with the running instance.",
     )
-    for command in (up, status, down, env, settle, topics):
+    for command in (up, status, down, env, settle, topics, outcomes):
         app.command()(command)
     for extension in sorted(entry_points(group=EXTENSIONS)):
         app.command(extension.name)(extension.load())

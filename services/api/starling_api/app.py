@@ -20,6 +20,7 @@ from starling_api.http.problems import answer_errors
 from starling_api.http.system import Checks, system_routes
 from starling_api.http.telemetry import Telemetry
 from starling_api.lists.routes import list_router
+from starling_api.outcomes.routes import outcome_router
 from starling_api.policy.routes import policy_router
 from starling_api.preview.routes import preview_router
 from starling_api.reports.routes import report_router
@@ -82,6 +83,7 @@ def _routers(metrics: Metrics, alive: Checks, ready: Checks) -> Sequence[APIRout
         segment_router,
         user_router,
         feed_router,
+        outcome_router,
         list_router,
         view_router,
         report_router,

@@ -3,6 +3,7 @@
 import asyncio
 import threading
 import time
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 
 import anyio.to_thread
@@ -17,8 +18,8 @@ from starling_api.definitions.in_force import Definitions
 from starling_api.definitions.publisher import Publisher
 from starling_api.definitions.quota import Quota
 from starling_api.definitions.repository import CassandraClaims, CassandraDefinitions, CassandraResponses
-from starling_api.feed.reader import TopicFeed
 from starling_api.feed.streams import Streams
+from starling_api.feed.topic_log import TopicLog
 from starling_api.http.access.auth import Tokens
 from starling_api.http.access.gate import Gate
 from starling_api.http.access.rate_limits import RateLimits, Rates
@@ -26,6 +27,7 @@ from starling_api.http.dependencies import Services
 from starling_api.lists.lists import Lists
 from starling_api.lists.publisher import ListFeed
 from starling_api.lists.store import CassandraLists
+from starling_api.outcomes.outcomes import Outcomes
 from starling_api.preview.past_reader import CassandraPasts
 from starling_api.preview.previews import Previews
 from starling_api.preview.state_reader import SegmenterStates
@@ -42,10 +44,10 @@ from starling_common.cassandra.sessions import DatabaseUnavailable
 from starling_common.http.rate_limits import Rate
 from starling_common.http.server import ConnectionCap, http_server
 from starling_common.kafka.clients import BrokerUnavailable
-from starling_common.kafka.topics import load_catalogue
+from starling_common.kafka.topics import MEMBERSHIP, OUTCOMES, load_catalogue
 from starling_common.telemetry.logs import log
 from starling_common.telemetry.metrics import Metrics
-from starling_common.time.instants import wall_clock_micros
+from starling_common.time.instants import wall_clock_micros, wall_clock_ms
 from starling_common.time.timezones import Timezones
 from starling_common.wire import Registry, RegistryUnavailable, SchemaMissing
 from starling_segments import CostLimits
@@ -75,7 +77,7 @@ class Api:
     settings: ApiSettings
     commands: Commands
     database: Database
-    feed: TopicFeed
+    logs: Sequence[TopicLog]
     streams: Streams
     states: SegmenterStates
     backfill: BackfillService
@@ -101,7 +103,8 @@ class Api:
         server.stop()  # type: ignore[no-untyped-call]
         await serving
         self.streams.close()
-        self.feed.close()
+        for topic_log in self.logs:
+            topic_log.close()
         self.states.close()
         self.database.close()
 
@@ -121,7 +124,8 @@ def build_api(settings: ApiSettings) -> Api:
     database, metrics = Database(settings.cassandra), Metrics()
     definitions = CassandraDefinitions(database)
     registry = Registry(settings.registry.url)
-    feed = TopicFeed(settings.kafka.brokers, registry)
+    feed = TopicLog(settings.kafka.brokers, registry, MEMBERSHIP, "SegmentMembershipChanged")
+    outcome_log = TopicLog(settings.kafka.brokers, registry, OUTCOMES, "IngestOutcome")
     streams = Streams(settings.feed_streams, settings.feed_heartbeat_seconds, settings.workspace_feed_streams)
     partitions = load_catalogue(settings.profile_partitions).profile_partitions
     audience, states = CassandraAudience(database, partitions), SegmenterStates(database, settings.kafka.brokers, registry)
@@ -147,6 +151,7 @@ def build_api(settings: ApiSettings) -> Api:
         tokens=Tokens(settings.tokens.get_secret_value()),
         lists=Lists(list_store, ListFeed(settings.kafka.brokers, registry, partitions).publish, wall_clock_micros),
         feed=feed,
+        outcomes=Outcomes(outcome_log, wall_clock_ms),
         streams=streams,
         materialised_views=MaterialisedViews(CassandraViews(database)),
         reports=Reports(CassandraReports(database)),
@@ -161,7 +166,7 @@ def build_api(settings: ApiSettings) -> Api:
     # Reads need the database alone, so an unreachable broker must not take the process out of the load balancer.
     threads = Threads(backfill)
     app = build_app(services, metrics, lambda: {"database": database.problem()}, origins, alive=threads.failures)
-    return Api(app, settings, commands, database, feed, streams, states, backfill, threads)
+    return Api(app, settings, commands, database, (feed, outcome_log), streams, states, backfill, threads)
 
 
 def _rates(settings: ApiSettings) -> Rates:

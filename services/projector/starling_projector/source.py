@@ -9,7 +9,15 @@ from typing import TypeAlias, TypeVar
 from confluent_kafka import OFFSET_BEGINNING, OFFSET_END, Consumer, KafkaError, KafkaException, Message, TopicPartition
 
 from starling_common.failures import InstallationFailure
-from starling_common.kafka.clients import PARTITION_EOF, BrokerUnavailable, committed, consumer_config, gathering_fetches, offsets, topic_ids
+from starling_common.kafka.clients import (
+    PARTITION_EOF,
+    BrokerUnavailable,
+    committed,
+    consumer_config,
+    gathering_fetches,
+    offsets,
+    topic_ids,
+)
 from starling_common.kafka.lost_input import InputLost, check_input
 from starling_common.kafka.starvation import Starvation
 from starling_common.telemetry.logs import log

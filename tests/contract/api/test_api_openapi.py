@@ -27,7 +27,7 @@ POST /v1/webhooks/{key}/rotate-secret · POST /v1/webhooks/{key}/enable
 POST /v1/campaigns · GET /v1/campaigns · GET /v1/campaigns/{key} · PUT /v1/campaigns/{key} · DELETE /v1/campaigns/{key}
 DELETE /v1/users/{user_id} · GET /v1/users/{user_id}/export
 GET /v1/views/{name} · GET /v1/reports/audience · GET /v1/backfills · POST /v1/backfills/{run}/{action}
-GET /v1/lists · POST /v1/segments:batch · POST /v1/policy/check
+GET /v1/lists · POST /v1/segments:batch · POST /v1/policy/check · GET /v1/outcomes
 """
 
 RETURN_RATE = {"key": "r", "measure": {"ratio": {"of": {"event": "Return"}, "to": {"event": "Buy"}}}, "calendar": "last_month"}
@@ -82,6 +82,8 @@ def test_responses_match_their_schemas(client: Client, openapi: dict[str, Any]) 
         ("GET", "/v1/users/{user_id}/segments", "/v1/users/ada/segments", None, 200),
         ("GET", "/v1/users/{user_id}/events", "/v1/users/ada/events", None, 200),
         ("GET", "/v1/feed", "/v1/feed?limit=3", None, 200),
+        ("GET", "/v1/outcomes", "/v1/outcomes?user_id=ada", None, 200),
+        ("GET", "/v1/outcomes", "/v1/outcomes?since=yesterday", None, 400),
         ("GET", "/v1/backfills", "/v1/backfills", None, 200),
         ("POST", "/v1/backfills/{run}/{action}", "/v1/backfills/unknown/pause", None, 404),
         ("POST", "/v1/memberships/lookup", "/v1/memberships/lookup", {"users": ["ada"]}, 200),

@@ -11,11 +11,12 @@ from starling_api.definitions.commands import Commands
 from starling_api.definitions.definition import Author, Change, Definition
 from starling_api.definitions.in_force import Definitions
 from starling_api.definitions.quota import Quota
-from starling_api.feed.changes import FeedStep, Span
+from starling_api.feed.changes import FeedStep, Span, Wanted
 from starling_api.feed.streams import Streams
 from starling_api.http.access.auth import Tokens
 from starling_api.http.dependencies import Services
 from starling_api.lists.lists import ListChange, ListRow, Lists
+from starling_api.outcomes.outcomes import Outcomes
 from starling_api.ports import (
     Claim,
     Day,
@@ -223,22 +224,29 @@ class MemoryFeed:
     def spans(self) -> Sequence[Span]:
         return [Span(self.first, max(self.first, len(records))) for records in self.partitions]
 
+    def offsets_at(self, instant_ms: int) -> Sequence[int | None]:
+        """Return the first records at that instant or later; the timestamp of a record is its `received_at`."""
+        return [
+            next((place for place, kept in enumerate(records) if kept and kept[1]["received_at"] >= instant_ms * 1000), None)
+            for records in self.partitions
+        ]
+
     @contextmanager
-    def reading(self, workspace: str, start: Mapping[int, int]) -> Iterator["MemoryFollower"]:
-        yield MemoryFollower(self, workspace, dict(start))
+    def reading(self, wanted: Wanted, start: Mapping[int, int]) -> Iterator["MemoryFollower"]:
+        yield MemoryFollower(self, wanted, dict(start))
 
 
 @dataclass
 class MemoryFollower:
     feed: MemoryFeed
-    workspace: str
+    wanted: Wanted
     at: dict[int, int]
 
     def take(self, most: int, _wait_seconds: float) -> Sequence[FeedStep]:
         found: list[FeedStep] = []
         for number, offset in self.at.items() if not self.feed.silent else ():
             for place, kept in enumerate(self.feed.partitions[number][offset : offset + most - len(found)], offset):
-                record = kept[1] if kept is not None and kept[0] == self.workspace else None
+                record = kept[1] if kept is not None and self.wanted(f"{kept[0]}/user".encode(), b"") else None
                 found.append(FeedStep(number, place + 1, record))
                 self.at[number] = place + 1
         return found
@@ -269,6 +277,7 @@ class World:
     audience: MemoryAudience = field(default_factory=MemoryAudience)
     answers: MemoryAnswers = field(default_factory=MemoryAnswers)
     feed: MemoryFeed = field(default_factory=MemoryFeed)
+    outcome_log: MemoryFeed = field(default_factory=MemoryFeed)
     reports: "MemoryReports" = field(default_factory=MemoryReports)
     list_store: MemoryLists = field(default_factory=MemoryLists)
     states: MemoryStates = field(default_factory=MemoryStates)
@@ -322,7 +331,8 @@ class World:
     @property
     def services(self) -> Services:
         tokens = Tokens("see=viewer:acme,make=marketer:acme,rule=admin:acme")
-        feeding = (self.lists, self.feed, Streams(2, 0.01), MaterialisedViews(self.views), Reports(self.reports))
+        outcomes = Outcomes(self.outcome_log, lambda: self.micros // 1000)
+        feeding = (self.lists, self.feed, outcomes, Streams(2, 0.01), MaterialisedViews(self.views), Reports(self.reports))
         return Services(self.commands, self.queries, self.answers, tokens, *feeding, self.previews, self.exports, self.backfills)
 
     def publish(self, change: Change, _traceparent: str | None) -> None:

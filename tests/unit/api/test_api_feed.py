@@ -46,8 +46,8 @@ def walk(feed: MemoryFeed, *segments: str, limit: int) -> list[Page]:
 @pytest.mark.parametrize("limit", [1, 2, 3, 100])
 def test_pages_hold_every_change_once_and_in_sequence(limit: int) -> None:
     pages = walk(filled(), limit=limit)
-    seen = [(one["user_id"], one["sequence"]) for page in pages for one in page.changes]
-    assert all(len(page.changes) <= limit for page in pages)
+    seen = [(one["user_id"], one["sequence"]) for page in pages for one in page.items]
+    assert all(len(page.items) <= limit for page in pages)
     assert sorted(seen) == [(user, sequence) for user in ("ada", "bob") for sequence in range(1, 6)]
     for user in ("ada", "bob"):
         assert [sequence for one, sequence in seen if one == user] == [1, 2, 3, 4, 5]
@@ -55,18 +55,18 @@ def test_pages_hold_every_change_once_and_in_sequence(limit: int) -> None:
 
 def test_a_page_has_the_records_of_a_webhook() -> None:
     (page,) = walk(filled(), limit=100)
-    assert page.changes[0]["effective_at"] == "1970-01-01T00:00:01.000Z"
-    assert page.changes[0]["received_at"] == "1970-01-01T00:00:03.000Z"
-    assert page.changes[0]["traits"] == {"plan": "pro"}
+    assert page.items[0]["effective_at"] == "1970-01-01T00:00:01.000Z"
+    assert page.items[0]["received_at"] == "1970-01-01T00:00:03.000Z"
+    assert page.items[0]["traits"] == {"plan": "pro"}
 
 
 def test_a_filter_of_segments_advances_the_cursor() -> None:
     feed = filled()
     (page,) = walk(feed, "new", "none", limit=100)
-    assert {one["segment_key"] for one in page.changes} == {"new"}
+    assert {one["segment_key"] for one in page.items} == {"new"}
     assert page.position == (15, 5)
     feed.partitions[0].append(("acme", change("ada", "new")))
-    (later,) = read_page(feed, asked(cursor_of(page.position), "new")).changes
+    (later,) = read_page(feed, asked(cursor_of(page.position), "new")).items
     assert later["user_id"] == "ada"
 
 
@@ -78,9 +78,9 @@ def test_a_page_scans_a_bounded_number_of_records(monkeypatch: pytest.MonkeyPatc
     pages = walk(feed, "rare", limit=limit)
     steps = [after.position[0] - before.position[0] for before, after in itertools.pairwise(pages)]
     assert max([pages[0].position[0], *steps]) <= 10
-    assert sum(len(page.changes) for page in pages) == 4
+    assert sum(len(page.items) for page in pages) == 4
     assert [page.is_last for page in pages] == [False] * (len(pages) - 1) + [True]
-    assert any(not page.changes for page in pages)  # an empty page goes on
+    assert any(not page.items for page in pages)  # an empty page goes on
 
 
 def test_a_page_of_other_workspaces_records_is_empty_with_a_cursor(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -89,7 +89,7 @@ def test_a_page_of_other_workspaces_records_is_empty_with_a_cursor(monkeypatch: 
     feed.partitions[0].extend([("other", change("eve"))] * 20 + [("acme", change("ada"))])
     pages = walk(feed, limit=3)
     assert len(pages) > 1
-    assert [one["user_id"] for page in pages for one in page.changes] == ["ada"]
+    assert [one["user_id"] for page in pages for one in page.items] == ["ada"]
 
 
 @pytest.mark.parametrize(
@@ -132,7 +132,7 @@ def test_following_yields_each_change_with_its_cursor() -> None:
     batches = follow(feed, asked(limit=100), (0, 0))
     events = next(batches)
     for place, (cursor, _) in enumerate(events):
-        rest = [one["sequence"] for page in walk_from(feed, cursor) for one in page.changes]
+        rest = [one["sequence"] for page in walk_from(feed, cursor) for one in page.items]
         assert rest == [one["sequence"] for _, one in events[place + 1 :]]
     assert next(batches) == []
     feed.partitions[1].append(("acme", change("bob", sequence=6)))

@@ -3,7 +3,7 @@
 import base64
 import binascii
 import json
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager
 from dataclasses import dataclass
 from typing import Any, Final, NamedTuple, Protocol
@@ -25,6 +25,9 @@ _MAX_OFFSET: Final = 2**63
 _MAX_IDLE_POLLS: Final = 40
 _POLL_SECONDS: Final = 0.25
 
+Wanted = Callable[[bytes, bytes], bool]
+"""Tells by its key and value, before it is decoded, whether a record can be part of the response."""
+
 Position = tuple[int, ...]
 """The next offset to read, indexed by partition number."""
 
@@ -37,7 +40,7 @@ class Span(NamedTuple):
 
 
 class FeedStep(NamedTuple):
-    """One scanned record of a partition. `record` is None for a record of another workspace, or without a decodable value."""
+    """One scanned record of a partition. `record` is None for a record that is not wanted, or cannot be decoded."""
 
     partition: int
     next_offset: int
@@ -60,8 +63,22 @@ class Feed(Protocol):
     def spans(self) -> Sequence[Span]:
         """Return the offsets of every partition, indexed by its number."""
 
-    def reading(self, workspace: str, start: Mapping[int, int]) -> AbstractContextManager[Follower]:
+    def reading(self, wanted: Wanted, start: Mapping[int, int]) -> AbstractContextManager[Follower]:
         """Return a follower of the committed records from `start` (partition -> offset)."""
+
+
+class Scan(Protocol):
+    """A request that reads a topic."""
+
+    @property
+    def limit(self) -> int:
+        """Return the most items of a page."""
+
+    def is_wanted(self, key: bytes, value: bytes) -> bool:
+        """Return whether the record must be decoded."""
+
+    def item_of(self, seen: FeedStep) -> dict[str, Any] | None:
+        """Return the record as the response contains it; None if it does not."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -73,7 +90,11 @@ class FeedRequest:
     after: str | None
     limit: int
 
-    def change_of(self, seen: FeedStep) -> dict[str, Any] | None:
+    def is_wanted(self, key: bytes, _value: bytes) -> bool:
+        """Return whether the record is of the workspace."""
+        return key.startswith(f"{self.workspace}/".encode())
+
+    def item_of(self, seen: FeedStep) -> dict[str, Any] | None:
         """Return the record as the response contains it; None if it is of another segment, or cannot be written as JSON."""
         record = seen.record
         if record is None or (self.segments and record["segment_key"] not in self.segments):
@@ -90,9 +111,9 @@ class FeedRequest:
 
 
 class Page(NamedTuple):
-    """One page. `position`: offsets of the next page; `is_last`: the end of the feed is reached."""
+    """One page. `position`: offsets of the next page; `is_last`: the end of the topic is reached."""
 
-    changes: list[dict[str, Any]]
+    items: list[dict[str, Any]]
     position: Position
     is_last: bool
 
@@ -103,32 +124,40 @@ def read_page(feed: Feed, query: FeedRequest) -> Page:
     Raises: BadRequest, CursorExpired, BrokerUnavailable.
     """
     spans = feed.spans()
-    position = list(starting(query.after, spans))
+    return scan(feed, query, starting(query.after, spans), spans, MAX_SCANNED)
+
+
+def scan(log: Feed, query: Scan, start: Position, spans: Sequence[Span], most_scanned: int) -> Page:
+    """Return the items from a position. The page ends at its limit, at the ends in `spans`, or after `most_scanned` records.
+
+    Raises: CursorExpired, BrokerUnavailable.
+    """
+    position = list(start)
     unread = {number: offset for number, offset in enumerate(position) if offset < spans[number].end}
-    changes: list[dict[str, Any]] = []
+    items: list[dict[str, Any]] = []
     if not unread:
-        return Page(changes, tuple(position), is_last=True)
-    with feed.reading(query.workspace, unread) as follower:
-        _fill(changes, position, query, (follower, spans))
-    return Page(changes, tuple(position), is_last=_is_reached(position, spans))
+        return Page(items, start, is_last=True)
+    with log.reading(query.is_wanted, unread) as follower:
+        _fill(items, position, query, (follower, spans, most_scanned))
+    return Page(items, tuple(position), is_last=_is_reached(position, spans))
 
 
-def _fill(changes: list[dict[str, Any]], position: list[int], query: FeedRequest, source: tuple[Follower, Sequence[Span]]) -> None:
-    follower, spans = source
+def _fill(items: list[dict[str, Any]], position: list[int], query: Scan, source: tuple[Follower, Sequence[Span], int]) -> None:
+    follower, spans, most_scanned = source
     scanned = idle = 0
-    while not _is_reached(position, spans) and len(changes) < query.limit and scanned < MAX_SCANNED:
-        found = follower.take(min(query.limit, MAX_SCANNED - scanned), _POLL_SECONDS)
+    while not _is_reached(position, spans) and len(items) < query.limit and scanned < most_scanned:
+        found = follower.take(min(query.limit, most_scanned - scanned), _POLL_SECONDS)
         idle = 0 if found else idle + 1
         if idle == _MAX_IDLE_POLLS:
-            raise BrokerUnavailable("the broker did not return the records of the feed in time")
+            raise BrokerUnavailable("the broker did not return the records in time")
         scanned += len(found)
         for seen in found:
-            if len(changes) == query.limit:
+            if len(items) == query.limit:
                 return
             position[seen.partition] = seen.next_offset
-            change = query.change_of(seen)
-            if change is not None:
-                changes.append(change)
+            item = query.item_of(seen)
+            if item is not None:
+                items.append(item)
 
 
 def follow(feed: Feed, query: FeedRequest, position: Position) -> Iterator[list[tuple[str, dict[str, Any]]]]:
@@ -137,50 +166,50 @@ def follow(feed: Feed, query: FeedRequest, position: Position) -> Iterator[list[
     Raises: CursorExpired, BrokerUnavailable, RegistryUnavailable, SchemaMissing.
     """
     at = list(position)
-    with feed.reading(query.workspace, dict(enumerate(at))) as follower:
+    with feed.reading(query.is_wanted, dict(enumerate(at))) as follower:
         while True:
             changes = []
             for seen in follower.take(query.limit, _POLL_SECONDS):
                 at[seen.partition] = seen.next_offset
-                change = query.change_of(seen)
+                change = query.item_of(seen)
                 if change is not None:
                     changes.append((cursor_of(tuple(at)), change))
             yield changes
 
 
-def starting(after: str | None, spans: Sequence[Span]) -> Position:
+def starting(after: str | None, spans: Sequence[Span], name: str = "feed") -> Position:
     """Return the first position to read. Raises: BadRequest (`bad_cursor`), CursorExpired."""
     if after is None:
         return tuple(span.first for span in spans)
     if after == LATEST:
         return tuple(span.end for span in spans)
-    found = _position_in(after)
+    found = _position_in(after, name)
     if len(found) > len(spans):
         raise _bad_cursor()
     # Partitions that were added after the cursor start at their first record.
     position = found + tuple(span.first for span in spans[len(found) :])
     if any(not span.first <= offset <= span.end for offset, span in zip(position, spans, strict=True)):
-        raise CursorExpired("the records after this cursor have been deleted: read the members, then the feed without a cursor")
+        raise CursorExpired("the records after this cursor have been deleted: start again without a cursor")
     return position
 
 
-def cursor_of(position: Position) -> str:
-    """Return the cursor of a position."""
-    return base64.urlsafe_b64encode(msgspec.json.encode(["feed", *position])).decode().rstrip("=")
+def cursor_of(position: Position, name: str = "feed") -> str:
+    """Return the cursor of a position in the list `name`."""
+    return base64.urlsafe_b64encode(msgspec.json.encode([name, *position])).decode().rstrip("=")
 
 
-def _position_in(cursor: str) -> Position:
+def _position_in(cursor: str, name: str) -> Position:
     try:
-        name, *offsets = msgspec.json.decode(base64.urlsafe_b64decode(cursor.encode() + b"=" * (-len(cursor) % 4)))
+        found_name, *offsets = msgspec.json.decode(base64.urlsafe_b64decode(cursor.encode() + b"=" * (-len(cursor) % 4)))
     except (ValueError, TypeError, binascii.Error, msgspec.DecodeError, RecursionError):
         raise _bad_cursor() from None
-    if name != "feed" or not all(type(offset) is int and 0 <= offset < _MAX_OFFSET for offset in offsets):
+    if found_name != name or not all(type(offset) is int and 0 <= offset < _MAX_OFFSET for offset in offsets):
         raise _bad_cursor()
     return tuple(offsets)
 
 
 def _bad_cursor() -> BadRequest:
-    return BadRequest("bad_cursor", f"after must be an unchanged cursor of an earlier response, or {LATEST!r}")
+    return BadRequest("bad_cursor", f"the cursor must be that of an earlier response, unchanged; for the feed also {LATEST!r}")
 
 
 def _is_reached(position: Sequence[int], spans: Sequence[Span]) -> bool:

@@ -18,21 +18,22 @@ from starling_common.telemetry.logs import log
 feed_router = APIRouter(prefix="/v1", tags=["feed"])
 
 _MAX_SEGMENTS: Final = 100
-_MAX_CURSOR: Final = 40_000
+MAX_CURSOR: Final = 40_000
+"""Maximum length of a cursor, which contains an offset for each partition."""
 
 
 def _query(
     caller: Viewer,
     after: Annotated[
         str | None,
-        Query(max_length=_MAX_CURSOR, description=f"`cursor` of an earlier response, or `{LATEST}` for the end of the feed"),
+        Query(max_length=MAX_CURSOR, description=f"`cursor` of an earlier response, or `{LATEST}` for the end of the feed"),
     ] = None,
-    cursor: Annotated[str | None, Query(max_length=_MAX_CURSOR, description="The same as `after`")] = None,
+    cursor: Annotated[str | None, Query(max_length=MAX_CURSOR, description="The same as `after`")] = None,
     segment: Annotated[list[str] | None, Query(max_length=_MAX_SEGMENTS, description="Only changes of these segments")] = None,
     limit: Annotated[int, Query(ge=1, le=MAX_LIMIT, description="Maximum number of items")] = DEFAULT_LIMIT,
     last_event_id: Annotated[
         str | None,
-        Header(alias="Last-Event-ID", max_length=_MAX_CURSOR, description="For a live feed: id of the last received event"),
+        Header(alias="Last-Event-ID", max_length=MAX_CURSOR, description="For a live feed: id of the last received event"),
     ] = None,
 ) -> FeedRequest:
     return FeedRequest(caller.workspace, frozenset(segment or ()), last_event_id or after or cursor, limit)
@@ -61,7 +62,7 @@ def feed(request: Request, services: UsedServices, query: Annotated[FeedRequest,
     as_of = _as_of(services)
     page = read_page(services.feed, query)
     cursor = cursor_of(page.position)
-    return JSONResponse({"items": page.changes, "next_cursor": None if page.is_last else cursor, "cursor": cursor, "as_of": as_of})
+    return JSONResponse({"items": page.items, "next_cursor": None if page.is_last else cursor, "cursor": cursor, "as_of": as_of})
 
 
 def _as_of(services: Services) -> str | None:

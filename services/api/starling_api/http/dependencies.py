@@ -22,6 +22,7 @@ from starling_api.http.access.rate_limits import RateLimits, Rates
 from starling_api.http.errors import BadRequest, BodyTimeout, Forbidden, TooLarge, Unauthenticated
 from starling_api.http.pagination import DEFAULT_LIMIT, MAX_LIMIT, PageOf
 from starling_api.lists.lists import Lists
+from starling_api.outcomes.outcomes import Outcomes
 from starling_api.ports import Answers
 from starling_api.preview.previews import Previews
 from starling_api.reports.audience_report import Reports
@@ -49,6 +50,7 @@ class Services:
     tokens: Tokens
     lists: Lists
     feed: Feed
+    outcomes: Outcomes
     streams: Streams
     materialised_views: MaterialisedViews
     reports: Reports

@@ -24,6 +24,7 @@ _TAGS: Final[Mapping[str, str]] = {
     "lists": "Uploaded lists of users",
     "users": "Profiles, memberships, events and explanations of single users",
     "feed": "Every membership change, as pages or live",
+    "outcomes": "What became of each item that was sent",
     "webhooks": "Addresses that receive membership changes",
     "backfills": "Spark jobs that gather the history of new segments",
     "views": "Materialised views",

@@ -148,6 +148,17 @@ EXAMPLES: Final[dict[str, Example]] = {
         {"memberships": {"ada": ["repeat-buyers"], "grace": []}, "as_of": _INSTANT},
     ),
     "read_feed": Example(None, _page(_CHANGE, cursor="WyJmZWVkIiwxLDBd")),
+    "list_outcomes": Example(
+        None,
+        _page(
+            {
+                "message_id": "message-17", "user_id": "ada", "outcome": "REFUSED", "event_id": None, "event_topic": None,
+                "code": "bad_timestamp", "message": "timestamp: 'yesterday' is no ISO 8601 time such as 2026-01-31T09:00:00Z",
+                "received_at": _INSTANT, "decided_at": _INSTANT, "correlation_id": "9f2c1c1e-7f6e-4b7e-9f0e-0a4f3a1a5b11",
+                "origin": {"topic": "ingest.track", "partition": 3, "offset": 1204},
+            }
+        ),
+    ),
     "get_view_rows": Example(
         None,
         _page(

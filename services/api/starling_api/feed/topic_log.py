@@ -1,4 +1,4 @@
-"""Adapter: reads the feed's topic with a pool of consumers. Thread-safe."""
+"""Adapter: reads a topic from given offsets with a pool of consumers. Thread-safe."""
 
 import threading
 from collections.abc import Iterator, Mapping, Sequence
@@ -7,15 +7,14 @@ from typing import Final
 
 from confluent_kafka import OFFSET_BEGINNING, OFFSET_END, Consumer, KafkaError, KafkaException, Message, TopicPartition
 
-from starling_api.feed.changes import FeedStep, Span
+from starling_api.feed.changes import FeedStep, Span, Wanted
 from starling_api.http.errors import CursorExpired
 from starling_common.kafka.clients import PARTITION_EOF, BrokerUnavailable, consumer_config, offsets, partitions_of
-from starling_common.kafka.topics import MEMBERSHIP
 from starling_common.telemetry.logs import log
 from starling_common.wire import Codec, DecodeError, Record, Registry
 
 _NO_ANSWER_SECONDS: Final = 10.0
-_GROUP: Final = "starling-api-feed"
+_GROUP: Final = "starling-api"
 """The client library requires a group id. The consumers neither join the group nor commit."""
 
 _MOST_IDLE: Final = 4
@@ -31,15 +30,16 @@ _RESET: Final = KafkaError._AUTO_OFFSET_RESET  # noqa: SLF001 - the library's pu
 class TopicFollower:
     """One consumer and its codec. Not thread-safe."""
 
-    def __init__(self, consumer: Consumer, codec: Codec) -> None:
+    def __init__(self, consumer: Consumer, topic: str, codec: Codec) -> None:
         self.consumer = consumer
+        self._topic = topic
         self._codec = codec
-        self._prefix = b""
+        self._wanted: Wanted
 
-    def begin(self, workspace: str, start: Mapping[int, int]) -> None:
+    def begin(self, wanted: Wanted, start: Mapping[int, int]) -> None:
         """Assign the partitions in `start` at their offsets."""
-        self._prefix = f"{workspace}/".encode()
-        self.consumer.assign([TopicPartition(MEMBERSHIP, number, offset) for number, offset in start.items()])
+        self._wanted = wanted
+        self.consumer.assign([TopicPartition(self._topic, number, offset) for number, offset in start.items()])
 
     def take(self, most: int, wait_seconds: float) -> Sequence[FeedStep]:
         """Wait for one record and return it with the buffered ones. Raises: CursorExpired, KafkaException, RegistryUnavailable."""
@@ -56,27 +56,30 @@ class TopicFollower:
             # The position at the end of a partition lies after the control records of transactions.
             return FeedStep(partition, offset, None)
         if error.code() == _RESET:
-            raise CursorExpired("the records after this cursor have been deleted: read the members, then the feed without a cursor")
+            raise CursorExpired("the records after this cursor have been deleted: start again without a cursor")
         if error.fatal():
             raise KafkaException(error)
         return None  # the client reconnects automatically
 
     def _record(self, message: Message) -> Record | None:
-        if not (message.key() or b"").startswith(self._prefix):
+        value = message.value() or b""
+        if not self._wanted(message.key() or b"", value):
             return None
         try:
-            return self._codec.decode(message.value() or b"")
+            return self._codec.decode(value)
         except DecodeError as error:
             origin = (message.topic(), message.partition(), message.offset())
-            log(__name__).warning("membership_change_unreadable", origin=origin, code=error.code, reason=str(error))
+            log(__name__).warning("record_unreadable", origin=origin, code=error.code, reason=str(error))
             return None
 
 
-class TopicFeed:
-    """The committed records of `segments.membership`. Each reader has its own position; there is no consumer group."""
+class TopicLog:
+    """The committed records of a topic. Each reader has its own position; there is no consumer group."""
 
-    def __init__(self, brokers: str, registry: Registry) -> None:
-        """Connect at the first call."""
+    def __init__(self, brokers: str, registry: Registry, topic: str, schema: str) -> None:
+        """`schema`: the name of the records' schema. Connects at the first call."""
+        self._topic = topic
+        self._schema = schema
         more = {
             "enable.partition.eof": True,
             "auto.offset.reset": "error",
@@ -93,28 +96,43 @@ class TopicFeed:
 
     def spans(self) -> Sequence[Span]:
         """Return the offsets of every partition from the broker. Raises: BrokerUnavailable."""
-        try:
-            consumer, numbers = self._opened()
-            parts = [(MEMBERSHIP, number) for number in numbers]
+        with self._asking() as (consumer, numbers):
+            parts = [(self._topic, number) for number in numbers]
             firsts = offsets(consumer, parts, OFFSET_BEGINNING, _NO_ANSWER_SECONDS)
             ends = offsets(consumer, parts, OFFSET_END, _NO_ANSWER_SECONDS)
+        return [Span(firsts[part], ends[part]) for part in parts]
+
+    def offsets_at(self, instant_ms: int) -> Sequence[int | None]:
+        """Return for every partition the offset of its first record with that timestamp or a later one; None if it has none.
+
+        `instant_ms`: from 1970. Raises: BrokerUnavailable.
+        """
+        with self._asking() as (consumer, numbers):
+            wanted = [TopicPartition(self._topic, number, instant_ms) for number in numbers]
+            found = consumer.offsets_for_times(wanted, timeout=_NO_ANSWER_SECONDS)
+        return [one.offset if one.offset >= 0 else None for one in sorted(found, key=lambda one: one.partition)]
+
+    @contextmanager
+    def _asking(self) -> Iterator[tuple[Consumer, Sequence[int]]]:
+        """Provide the consumer for offsets, and the partitions. Raises: BrokerUnavailable."""
+        try:
+            yield self._opened()
         except KafkaException as cause:
             with self._lock:  # the next call opens a new client, in case only this one gets no answer
                 self._offsets_consumer = None
-            raise BrokerUnavailable(f"{MEMBERSHIP}: {cause}") from cause
-        return [Span(firsts[part], ends[part]) for part in parts]
+            raise BrokerUnavailable(f"{self._topic}: {cause}") from cause
 
     @contextmanager
-    def reading(self, workspace: str, start: Mapping[int, int]) -> Iterator[TopicFollower]:
+    def reading(self, wanted: Wanted, start: Mapping[int, int]) -> Iterator[TopicFollower]:
         """Provide a follower from the pool. Raises: BrokerUnavailable, RegistryUnavailable, SchemaMissing."""
         follower = self._take()
         try:
-            follower.begin(workspace, start)
+            follower.begin(wanted, start)
             yield follower
             follower.consumer.unassign()
         except KafkaException as cause:
             follower.consumer.close()
-            raise BrokerUnavailable(f"{MEMBERSHIP}: {cause}") from cause
+            raise BrokerUnavailable(f"{self._topic}: {cause}") from cause
         except BaseException:
             follower.consumer.close()
             raise
@@ -132,8 +150,8 @@ class TopicFeed:
         with self._lock:
             if self._idle:
                 return self._idle.pop()
-        codec = self._registry.codec(MEMBERSHIP, "SegmentMembershipChanged")
-        return TopicFollower(Consumer(self._config), codec)
+        codec = self._registry.codec(self._topic, self._schema)
+        return TopicFollower(Consumer(self._config), self._topic, codec)
 
     def _return(self, follower: TopicFollower) -> None:
         with self._lock:
@@ -147,5 +165,5 @@ class TopicFeed:
             if self._offsets_consumer is None:
                 self._offsets_consumer = Consumer(self._config)
             if not self._numbers:
-                self._numbers = tuple(partitions_of(self._offsets_consumer, MEMBERSHIP, _NO_ANSWER_SECONDS))
+                self._numbers = tuple(partitions_of(self._offsets_consumer, self._topic, _NO_ANSWER_SECONDS))
             return self._offsets_consumer, self._numbers
