@@ -1,13 +1,15 @@
 """Edge: the `starling` command. Exit codes: 0 success · 1 failure · 2 invalid call or unsuitable machine · 130 interrupted."""
 
 import sys
+from collections.abc import Sequence
 from importlib.metadata import entry_points
-from typing import Final
+from typing import Annotated, Final
 
 import typer
 
 from starling_cli.commands.capacity import plan_capacity
-from starling_cli.commands.common import print_error
+from starling_cli.commands.common import REMOTE, REMOTE_TOKEN, REMOTE_URL, Remote, print_error
+from starling_cli.commands.context import context_app
 from starling_cli.commands.definitions import definitions_app
 from starling_cli.commands.flow import clock_app, settle
 from starling_cli.commands.lifecycle import down, env, status, up
@@ -22,10 +24,15 @@ from starling_cli.commands.stage import stage_app
 from starling_cli.commands.state import state_app
 from starling_common.kafka.clients import BrokerUnavailable
 from starling_common.wire import RegistryUnavailable, SchemaMissing
-from starling_local.errors import FAILED, INTERRUPTED, UserError
+from starling_local.errors import FAILED, INTERRUPTED, NotPossible, UserError
 
 EXTENSIONS: Final = "starling.commands"
 """Group of the entry points by which other packages add a command. Each names a function with the options of typer."""
+
+REMOTE_COMMANDS: Final = frozenset({"definitions", "outcomes", "segments"})
+"""The commands that talk to the API alone, and so to any installation."""
+
+_REMOTE_OPTIONS: Final = frozenset({"--url", "--token", "--context"})
 
 
 def build_app() -> typer.Typer:
@@ -34,7 +41,6 @@ def build_app() -> typer.Typer:
         no_args_is_help=True,
         add_completion=False,
         pretty_exceptions_enable=False,
-        help="Run Starling on this machine and work with the running instance.",
     )
     for command in (up, status, down, env, settle, topics, outcomes):
         app.command()(command)
@@ -44,6 +50,8 @@ def build_app() -> typer.Typer:
     app.command("plan-capacity")(plan_capacity)
     app.add_typer(clock_app, name="clock")
     app.add_typer(dlq_app, name="dlq")
+    app.callback()(_options)
+    app.add_typer(context_app, name="context")
     app.add_typer(segments_app, name="segments")
     app.add_typer(definitions_app, name="definitions")
     app.add_typer(catalog_app, name="catalog")
@@ -55,10 +63,51 @@ def build_app() -> typer.Typer:
     return app
 
 
+def _options(
+    context: typer.Context,
+    url: Annotated[str | None, typer.Option("--url", metavar="URL", help=f"An installation's API. Default: ${REMOTE_URL}.")] = None,
+    token: Annotated[
+        str | None,
+        typer.Option("--token", metavar="TOKEN", help=f"Token of that API. Default: ${REMOTE_TOKEN}, which `ps` does not show."),
+    ] = None,
+    named: Annotated[
+        str | None, typer.Option("--context", metavar="NAME", help="Installation from `starling context list`.")
+    ] = None,
+) -> None:
+    """Run Starling on this machine, and work with the running instance or with an installation.
+
+    The options may also follow a command.
+    """
+    remote = Remote(url, token, named)
+    if remote != Remote() and context.invoked_subcommand not in REMOTE_COMMANDS:
+        commands = ", ".join(sorted(REMOTE_COMMANDS))
+        raise NotPossible(
+            f"`starling {context.invoked_subcommand}` works with a local instance: --url, --token and --context are for {commands}"
+        )
+    REMOTE.set(remote)
+
+
+def options_first(arguments: Sequence[str]) -> list[str]:
+    """Return the arguments with the options of the installation before the command, wherever they were."""
+    first: list[str] = []
+    rest: list[str] = []
+    words = iter(arguments)
+    for word in words:
+        if word == "--" or (word == "context" and not rest):
+            return [*first, *rest, word, *words]  # `context add` has a --url of its own
+        if word in _REMOTE_OPTIONS:
+            first += [word, *[value for value in [next(words, None)] if value is not None]]
+        elif word.partition("=")[0] in _REMOTE_OPTIONS:
+            first.append(word)
+        else:
+            rest.append(word)
+    return [*first, *rest]
+
+
 def main() -> None:
     """Run a command; print an error as one line to standard error."""
     try:
-        build_app()()
+        build_app()(args=options_first(sys.argv[1:]))
     except UserError as error:
         print_error(str(error))
         sys.exit(error.exit_code)

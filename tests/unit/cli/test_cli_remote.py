@@ -7,15 +7,24 @@ from http.server import BaseHTTPRequestHandler, HTTPServer
 from pathlib import Path
 
 import pytest
+from typer.testing import CliRunner
 
+from starling_cli.app import build_app, options_first
 from starling_cli.commands.common import REMOTE_TOKEN, REMOTE_URL, api_at
 from starling_local.errors import NotPossible
 from starling_local.instance import NoInstanceError
+
+OUTCOME = {
+    "received_at": "2026-01-01T00:00:00.000Z", "user_id": None, "outcome": "REFUSED", "event_id": None, "code": "bad_timestamp",
+    "message": "no time",
+}  # fmt: skip
 
 
 class Handler(BaseHTTPRequestHandler):
     def do_GET(self) -> None:
         items = [{"key": self.headers["Authorization"]}, {"key": self.path.partition("?")[0]}]
+        if self.path.startswith("/v1/outcomes?"):
+            items = [OUTCOME | {"message_id": self.path}]
         self.send_response(200)
         self.end_headers()
         self.wfile.write(json.dumps({"items": items, "next_cursor": None}).encode())
@@ -47,5 +56,14 @@ def test_the_environment_names_the_installation_and_its_token(remote: str, tmp_p
 def test_an_address_without_a_token_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv(REMOTE_URL, "https://starling.example.com")
     monkeypatch.delenv(REMOTE_TOKEN, raising=False)
-    with pytest.raises(NotPossible, match=f"{REMOTE_URL} is set without {REMOTE_TOKEN}"):
+    with pytest.raises(NotPossible, match=f"{REMOTE_URL} is set without a token"):
         api_at(None)
+
+
+def test_outcomes_of_an_installation(remote: str) -> None:
+    where = ("--url", remote, "--token", "t")
+    shown = CliRunner().invoke(build_app(), options_first(["outcomes", "--outcome", "refused", "--user", "ada", *where]))
+    assert "/v1/outcomes?user_id=ada&outcome=REFUSED" in shown.output
+    assert "bad_timestamp: no time" in shown.output
+    as_json = CliRunner().invoke(build_app(), options_first(["outcomes", "--message-id", "m", "--json", *where]))
+    assert json.loads(as_json.output)["message_id"].startswith("/v1/outcomes?message_id=m&")

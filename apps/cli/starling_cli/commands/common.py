@@ -4,15 +4,17 @@ import os
 import sys
 from collections.abc import Iterator, Sequence
 from contextlib import closing, contextmanager
+from contextvars import ContextVar
 from dataclasses import replace
 from pathlib import Path
-from typing import Annotated, Final
+from typing import Annotated, Final, NamedTuple
 
 import typer
 from rich.console import Console
 from rich.table import Table
 
 from starling_cli.api_client import ApiClient
+from starling_cli.contexts import Target, checked_url, contexts_file, read_contexts
 from starling_cli.settle.broker import Offsetter
 from starling_cli.settle.progress import stages_of
 from starling_cli.settle.settle import Pipeline
@@ -72,20 +74,52 @@ def api_of(options: Options) -> ApiClient:
     return ApiClient(f"http://{options.ports.address('api')}", API_TOKEN)
 
 
-def api_at(data_dir: Path | None) -> ApiClient:
-    """Return a client of the API that the environment names, else of the running instance in the directory.
+class Remote(NamedTuple):
+    """The installation that the options before a command name. None: not given."""
 
-    Raises: NotPossible for an address without a token, StackError, NoInstanceError.
+    url: str | None = None
+    token: str | None = None
+    context: str | None = None
+
+
+REMOTE: Final[ContextVar[Remote | None]] = ContextVar("REMOTE", default=None)
+"""The installation of the present command; None outside of one."""
+
+
+def api_at(data_dir: Path | None) -> ApiClient:
+    """Return a client of the API that the options name, else the environment, else the context in use, else of the local instance.
+
+    Raises: NotPossible for an address without a token, an unknown context or contradicting options, StackError, NoInstanceError.
     """
-    url = os.environ.get(REMOTE_URL)
-    if not url or data_dir is not None:
-        return api_of(running_options(instance_at(data_dir)))
-    token = os.environ.get(REMOTE_TOKEN)
+    target = remote_target(REMOTE.get() or Remote(), data_dir)
+    return api_of(running_options(instance_at(data_dir))) if target is None else ApiClient(*target)
+
+
+def remote_target(remote: Remote, data_dir: Path | None) -> Target | None:
+    """Return the installation to work with; None for the local instance. Raises: NotPossible."""
+    if remote != Remote() and data_dir is not None:
+        raise NotPossible("--data-dir names a local instance, and --url, --token and --context an installation: give one of them")
+    if remote.context is not None:
+        if remote.url is not None:
+            raise NotPossible("--url and --context name two installations: give one of them")
+        target = read_contexts(contexts_file()).target(remote.context)
+        return target._replace(token=remote.token or target.token)
+    url = remote.url or os.environ.get(REMOTE_URL)
+    if data_dir is not None or not url:
+        current = None if data_dir is not None else _current()
+        if remote.token is not None and current is None:
+            raise NotPossible("--token is given without --url: name the installation by --url or --context")
+        return current if current is None or remote.token is None else current._replace(token=remote.token)
+    token = remote.token or os.environ.get(REMOTE_TOKEN)
     if not token:
-        raise NotPossible(
-            f"{REMOTE_URL} is set without {REMOTE_TOKEN}: set it to a token of that installation, or name an instance by --data-dir"
-        )
-    return ApiClient(url.rstrip("/"), token)
+        named = "--url is given" if remote.url else f"{REMOTE_URL} is set"
+        raise NotPossible(f"{named} without a token: give --token, set {REMOTE_TOKEN}, or name an instance by --data-dir")
+    return Target(checked_url(url), token)
+
+
+def _current() -> Target | None:
+    known = read_contexts(contexts_file())
+    return None if known.current is None else known.target(known.current)
 
 
 @contextmanager

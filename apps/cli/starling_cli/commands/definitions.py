@@ -9,7 +9,7 @@ import typer
 from rich.table import Table
 
 from starling_cli.api_client import ApiClient, ApiRefused
-from starling_cli.commands.common import REMOTE_TOKEN, REMOTE_URL, DataDir, api_at, print_line, print_table
+from starling_cli.commands.common import DataDir, api_at, print_line, print_table
 from starling_cli.definitions import (
     KINDS,
     SEGMENT,
@@ -26,8 +26,8 @@ from starling_local.errors import NotPossible, UserError
 
 definitions_app = typer.Typer(
     no_args_is_help=True,
-    help="Export, plan and apply segments, computed traits, lists and webhooks of the local instance, or of the installation in "
-    f"${REMOTE_URL} (with ${REMOTE_TOKEN}).",
+    help="Export, plan and apply segments, computed traits, lists and webhooks of the local instance, or of the installation of "
+    "--url or --context.",
 )
 
 File = Annotated[

@@ -7,12 +7,12 @@ from typing import Annotated, Any
 import typer
 from rich.table import Table
 
-from starling_cli.commands.common import REMOTE_TOKEN, REMOTE_URL, DataDir, api_at, print_line, print_table
+from starling_cli.commands.common import DataDir, api_at, print_line, print_table
 from starling_local.errors import NotPossible
 
 segments_app = typer.Typer(
     no_args_is_help=True,
-    help=f"Define and inspect segments of the local instance, or of the installation in ${REMOTE_URL} (with ${REMOTE_TOKEN}).",
+    help="Define and inspect segments of the local instance, or of the installation of --url or --context.",
 )
 backfill_app = typer.Typer(no_args_is_help=True, help="Control the Spark runs that backfill new segments.")
 segments_app.add_typer(backfill_app, name="backfill")
