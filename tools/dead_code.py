@@ -83,6 +83,7 @@ ALLOWED: Final[Mapping[str, str]] = {
     "enrich.py:brand": "read as a tuple and as a dictionary, with the other fields",
     "manifest.py:made_at_ms": _RECORD,
     "plan.py:begun_at_ms": _RECORD,
+    "models.py:event_topic": _FIELD,
     "models.py:next_cursor": _FIELD,
     "models.py:window_start": _FIELD,
     "models.py:window_end": _FIELD,

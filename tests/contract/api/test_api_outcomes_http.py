@@ -42,7 +42,7 @@ def test_what_became_of_an_item(client: Client, another: Client, log: Log) -> No
     for user in ("ada", "grace"):
         for number in range(3):
             write(log, user, f"{user}-{number}", accepted=number > 0)
-    log.write_raw("ingest.outcomes", "ada", b"no Avro, but ada-1")  # costs nobody else anything
+    log.write_raw("ingest.outcomes", "ada", b"no Avro, but ada-1")  # is left out, and the others are found
 
     def found(query: str) -> list[str]:
         answer = client.call("GET", f"/v1/outcomes{query}", role="viewer")

@@ -37,7 +37,7 @@ def ids(page: dict[str, Any]) -> list[str]:
     return [one["message_id"] for one in page["items"]]
 
 
-def test_a_page_has_the_last_hour_unless_since_says_otherwise(log: MemoryFeed, outcomes: Outcomes) -> None:
+def test_a_page_has_the_last_hour_unless_since_is_given(log: MemoryFeed, outcomes: Outcomes) -> None:
     log.partitions[0] = [("acme", outcome("old", NOW_MS - 3_600_001)), ("acme", outcome("new", NOW_MS - 3_600_000))]
     log.partitions[1] = [("other", outcome("theirs")), None, ("acme", outcome("newer"))]
     page = outcomes.page("acme", ANY, None, 100)
@@ -78,7 +78,7 @@ def test_pages_continue_and_contain_each_outcome_once(log: MemoryFeed, outcomes:
 
 def test_a_page_scans_a_bounded_number_of_records(log: MemoryFeed, outcomes: Outcomes, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(module, "MAX_SCANNED", 5)
-    log.partitions[0] = [("other", outcome("theirs"))] * 8 + [("acme", outcome("ours"))]
+    log.partitions[0] = [*[("other", outcome("theirs"))] * 8, ("acme", outcome("ours"))]
     page = outcomes.page("acme", ANY._replace(since="1970-01-01"), None, 100)
     assert ids(page) == []
     assert page["next_cursor"] is not None
@@ -120,7 +120,7 @@ def test_bad_input(log: MemoryFeed, outcomes: Outcomes) -> None:
         outcomes.page("acme", ANY._replace(since="yesterday"), None, 100)
     with pytest.raises(BadRequest, match="cursor"):
         outcomes.page("acme", ANY, "nonsense", 100)
-    log.partitions[0] = [("acme", outcome("m1"))] * 3
+    log.partitions[0] = [*[("acme", outcome("m1"))] * 3]
     cursor = outcomes.page("acme", ANY, None, 1)["next_cursor"]
     log.first = 2
     with pytest.raises(CursorExpired):

@@ -23,5 +23,5 @@ def test_the_data_of_a_webhook_has_these_bytes() -> None:
 def test_the_feed_of_the_api_has_the_same() -> None:
     feed = MemoryFeed()
     feed.partitions[0].append(("default", change()))
-    [found] = read_page(feed, FeedRequest("default", frozenset(), None, 10)).changes
+    [found] = read_page(feed, FeedRequest("default", frozenset(), None, 10)).items
     assert json.dumps(found, separators=(",", ":")) == EXPECTED

@@ -5,7 +5,7 @@ that were appended within the next seconds are read here, and only their order i
 all of these records would.
 """
 
-from collections.abc import Mapping, Sequence, Set
+from collections.abc import KeysView, Mapping, Sequence
 from time import monotonic
 from typing import Final
 
@@ -47,7 +47,7 @@ class ReadAhead:
         return bool(self._merges)
 
     @property
-    def partitions(self) -> Set[int]:
+    def partitions(self) -> KeysView[int]:
         """Return the tasks that lag, by partition."""
         return self._merges.keys()
 

@@ -26,7 +26,7 @@ _MAX_IDLE_POLLS: Final = 40
 _POLL_SECONDS: Final = 0.25
 
 Wanted = Callable[[bytes, bytes], bool]
-"""Tells by its key and value, before it is decoded, whether a record can be part of the response."""
+"""Decides by its key and value, before it is decoded, whether a record can be part of the response."""
 
 Position = tuple[int, ...]
 """The next offset to read, indexed by partition number."""
