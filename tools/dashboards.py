@@ -53,6 +53,13 @@ OVERVIEW: Final[Sequence[tuple[str, Sequence[Panel]]]] = (
         ),
     ),
     (
+        "How long after an event can its membership changes be read?",
+        (
+            Panel("Half of them", _quantile(0.5, "starling_projector_freshness_seconds", "job"), "{{job}}", "s"),
+            Panel("99 of 100", _quantile(0.99, "starling_projector_freshness_seconds", "job"), "{{job}}", "s"),
+        ),
+    ),
+    (
         "Do users enter and leave segments?",
         (
             Panel(

@@ -18,6 +18,7 @@ from starling_common.retries import retrying
 from starling_common.telemetry.health import Turns
 from starling_common.telemetry.logs import log
 from starling_common.telemetry.metrics import Metrics
+from starling_common.time.instants import wall_clock_micros
 from starling_common.wire import RegistryUnavailable
 from starling_projector.dead_letters import DeadLetters
 from starling_projector.decoder import Decoder
@@ -84,6 +85,7 @@ class Projector:
         self._turns = Turns("the loop of batches", _MOST_TURN_SECONDS)
         self._rows_total = parts.metrics.counter("starling_projector_rows_total")
         self._batch_seconds = parts.metrics.histogram("starling_projector_batch_seconds")
+        self._freshness = parts.metrics.histogram("starling_projector_freshness_seconds")
 
     def run(self) -> None:
         """Run until `stop`, then write and commit the last batch.
@@ -188,6 +190,9 @@ class Projector:
         for table, rows in self._with_retries(lambda: self._store.write_rows(batch.rows)).items():
             self._rows_total.labels(table).inc(rows)
         self._with_retries(lambda: self._store.write_tallies(altered))
+        now = wall_clock_micros()
+        for received in batch.received:
+            self._freshness.observe(max(0, now - received) / 1e6)
         self._tallies |= altered  # after the write, because a repeated batch must count from the stored tallies
         self._with_retries(lambda: self._add_pending(batch.progress))
         self._with_retries(lambda: self._dead_letters.bury(batch.refused))

@@ -27,6 +27,7 @@ ENTRY = {
     "status": "ENTERED",
     "sequence": 1,
     "effective_at": 0,
+    "received_at": 1_000_000,
 }
 
 
@@ -80,12 +81,13 @@ class World:
         self.written: set[int] = set()
         self.buried: list[tuple[int, str]] = []
         self.counted: dict[TallyKey, Tally] | None = None
+        self.registry = CollectorRegistry()
         parts = Parts(
             cast("Source", self),
             cast("Decoder", self),
             cast("Store", self),
             cast("DeadLetters", self),
-            Metrics(CollectorRegistry()),
+            Metrics(self.registry),
         )
         self.projector = Projector(parts, Limits(100, 0.0), "projector")
 
@@ -181,6 +183,16 @@ def test_offsets_are_committed_last() -> None:
     world = World([Read("segments.membership", 0, b"!"), Read("segments.membership", 1, b"?")])
     world.projector.run()
     assert world.journal == ["rows 2", "counts [1, 1]", "buried 1", "committed", "closed"]
+
+
+def test_the_freshness_of_each_change_is_observed_once_it_can_be_read(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("starling_projector.agents.wall_clock_micros", lambda: 1_250_000)
+    read = [Read("segments.membership", offset, b"!") for offset in range(3)]
+    world = World([*read, Read("segments.membership", 3, b"?")])
+    world.projector.run()
+    assert world.registry.get_sample_value("starling_projector_freshness_seconds_sum") == pytest.approx(0.75)
+    assert world.registry.get_sample_value("starling_projector_freshness_seconds_bucket", {"le": "0.2"}) == 0
+    assert world.registry.get_sample_value("starling_projector_freshness_seconds_bucket", {"le": "0.3"}) == 3
 
 
 @pytest.mark.parametrize("away", ["rows 2", "counts [1, 1]", "buried 0"])

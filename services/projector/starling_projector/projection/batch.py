@@ -32,6 +32,8 @@ class Batch:
 
     rows: list[Row] = field(default_factory=list)
     changes: list[Change] = field(default_factory=list)
+    received: list[int] = field(default_factory=list)
+    """For each change, when the edge received the item that caused it, in microseconds."""
     progress: list[Progress] = field(default_factory=list)
     refused: list[tuple[SourceRecord, Refused]] = field(default_factory=list)
 
@@ -89,6 +91,7 @@ def _take(batch: Batch, inbound: Inbound, record: Record, topics: Topics, make_r
             batch.rows.extend(rows)
             if inbound.topic == MEMBERSHIP:
                 batch.changes.append(_change(record, inbound, incarnation))
+                batch.received.append(record["received_at"])
         case Refused():
             batch.refused.append((source_of(inbound, record), outcome))
 
