@@ -1,0 +1,1 @@
+"""Scales the stateful services on Kubernetes by lag, catch-up time and CPU."""
