@@ -19,6 +19,7 @@ from starling_delivery.settings import Settings as DeliverySettings
 from starling_ingest.settings import Settings as IngestSettings
 from starling_normalizer.settings import Settings as NormalizerSettings
 from starling_projector.settings import ProjectorSettings
+from starling_scaler.settings import ScaledNormalizer, ScaledSegmenter, ScalerSettings
 from starling_segmenter.settings import Settings as SegmenterSettings
 from starling_spark.jobs.audience_report.settings import AudienceReportSettings
 from starling_spark.jobs.backfill.settings import BackfillSettings
@@ -50,6 +51,8 @@ CONNECTIONS: Final[Mapping[type[BaseModel], str]] = {
     Cassandra: "Cassandra",
     PublicHttp: "Public HTTP server",
     Http: "HTTP server",
+    ScaledNormalizer: "Scaling of the normalizer",
+    ScaledSegmenter: "Scaling of the segmenter",
 }
 """Groups of settings that several processes read, by model."""
 
@@ -79,6 +82,9 @@ SECTIONS: Final = (
     Section("Projector", f"`python -m starling_projector`. {_SERVICE}", ProjectorSettings),
     Section("Segment API", f"`python -m starling_api`. {_SERVICE}", ApiSettings),
     Section("Delivery", f"`python -m starling_delivery`. {_SERVICE}", DeliverySettings),
+    Section(
+        "Scaler", "`python -m starling_scaler`, which scales the normalizer and the segmenter on Kubernetes.", ScalerSettings, ()
+    ),
     Section("Every Spark job", "Read by each job, in addition to the settings of [every service](#every-service).", SparkSettings),
     Section(
         "The lake",
@@ -162,7 +168,9 @@ def page() -> str:
         "## The command `starling`\n\nThe command reads these environment variables; its options are in `starling --help`.\n"
     )
     parts.append(_table(COMMAND))
-    parts.append("## Connections\n\nGroups that several processes read. A section above names those that its process reads.\n")
+    parts.append(
+        "## Connections\n\nGroups of settings. Several processes read most of them. A section above names those of its process.\n"
+    )
     for model, title in CONNECTIONS.items():
         prefix = f"{_PREFIX}{_NESTED_NAMES[model]}__"
         parts.append(f"### {title}\n\n{_sentence(model)}\n")
@@ -206,6 +214,8 @@ _NESTED_NAMES: Final[Mapping[type[BaseModel], str]] = {
     Cassandra: "CASSANDRA",
     PublicHttp: "HTTP",
     Http: "HTTP",
+    ScaledNormalizer: "NORMALIZER",
+    ScaledSegmenter: "SEGMENTER",
 }
 
 
