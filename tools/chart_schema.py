@@ -19,6 +19,7 @@ from starling_delivery.settings import Settings as DeliverySettings
 from starling_ingest.settings import Settings as IngestSettings
 from starling_normalizer.settings import Settings as NormalizerSettings
 from starling_projector.settings import ProjectorSettings
+from starling_scaler.settings import ScalerSettings
 from starling_segmenter.settings import Settings as SegmenterSettings
 from starling_spark.jobs.profiles.settings import ProfilesSettings
 from starling_spark.lakehouse.settings import LakeSettings
@@ -33,6 +34,7 @@ MODELS: Final[Mapping[str, type[BaseSettings]]] = {
     "projector": ProjectorSettings,
     "api": ApiSettings,
     "delivery": DeliverySettings,
+    "scaler": ScalerSettings,
     "profiles": ProfilesSettings,
     "lake": LakeSettings,
 }
@@ -43,6 +45,9 @@ _OWN: Final = (
     "STARLING_CLOCK", "STARLING_WRITE_KEYS", "STARLING_TOKENS", "STARLING_PROFILE_PARTITIONS", "STARLING_STATE_DIR",
     "STARLING_BACKFILL_", "STARLING_SPARK_MASTER", "STARLING_SPARK_DRIVER_MEMORY", "STARLING_SPARK_JARS", "STARLING_CHECKPOINT_DIR",
     "STARLING_LAKE_WAREHOUSE", "STARLING_LAKE_CATALOG", "STARLING_FAILPOINT",
+    "STARLING_NAMESPACE", "STARLING_LEASE_NAME", "STARLING_DRY_RUN", "STARLING_KUBECONFIG",
+    *(f"STARLING_{stage}__{name}" for stage in ("NORMALIZER", "SEGMENTER") for name in ("STATEFUL_SET", "MIN_REPLICAS")),
+    *(f"STARLING_{stage}__MAX_REPLICAS" for stage in ("NORMALIZER", "SEGMENTER")),
 )  # fmt: skip
 """Prefixes of the variables that the chart sets from other values, and of those for tests."""
 

@@ -21,6 +21,8 @@ from starling_common.verify import VerifySettings
 from starling_delivery.network import addresses
 from starling_delivery.settings import Settings as DeliverySettings
 from starling_ingest.settings import Settings as IngestSettings
+from starling_scaler.cluster import CALL_SECONDS
+from starling_scaler.settings import ScalerSettings
 from starling_spark.jobs.backfill.settings import BackfillSettings
 from starling_spark.jobs.profiles.settings import ProfilesSettings
 from starling_spark.lakehouse.settings import LakeSettings
@@ -52,6 +54,8 @@ MODULES = {name: f"starling_{name}" for name in MODELS} | {
     "deploy": "starling_common.deploy", "test": "starling_common.verify",
     "profiles": "starling_spark.jobs.profiles", "lake": "starling_spark.jobs.lake",
 }  # fmt: skip
+CONNECTED = sorted(READS.keys() - {"scaler"})
+"""Components with connections to the broker and the registry."""
 ONCE = frozenset({"deploy", "test"})
 """Components that run once: they have no port."""
 SECRETS = {
@@ -115,7 +119,7 @@ def test_a_release_with_the_longest_name_has_names_that_kubernetes_accepts() -> 
 @EVERY
 def test_every_pod_has_the_environment_of_its_process(ci: str, monkeypatch: pytest.MonkeyPatch) -> None:
     found = workloads(objects(ci))
-    assert {one.component for one in found} >= set(READS) - {"lake"}
+    assert {one.component for one in found} >= set(READS) - {"lake", "scaler"}
     for one in found:
         model = READS[one.component]
         variables_of_pod = environment(one, objects(ci), SECRETS)
@@ -171,7 +175,7 @@ def mounted_files(component: str, connection: Any, name: str) -> None:
     }
 
 
-@pytest.mark.parametrize("component", sorted(READS))
+@pytest.mark.parametrize("component", CONNECTED)
 def test_every_process_connects_to_a_secured_broker(component: str, monkeypatch: pytest.MonkeyPatch) -> None:
     kafka = parsed(component, {}, monkeypatch, ci="everything").kafka  # type: ignore[attr-defined]
     assert (kafka.security_protocol, kafka.sasl_mechanism, kafka.sasl_username) == ("SASL_SSL", "SCRAM-SHA-256", "starling")
@@ -179,7 +183,7 @@ def test_every_process_connects_to_a_secured_broker(component: str, monkeypatch:
     mounted_files(component, kafka, "kafka")
 
 
-@pytest.mark.parametrize("component", sorted(READS))
+@pytest.mark.parametrize("component", CONNECTED)
 def test_every_process_connects_to_a_secured_registry(component: str, monkeypatch: pytest.MonkeyPatch) -> None:
     registry = parsed(component, {}, monkeypatch, ci="everything").registry  # type: ignore[attr-defined]
     assert (registry.username, registry.password) == ("ada", SecretStr("of the registry"))
@@ -226,7 +230,7 @@ def test_the_backfills_job_has_the_environment_of_its_process(monkeypatch: pytes
     for name, value in {**given, "STARLING_INSTANCE_ID": "backfill", "STARLING_HTTP__PORT": "8080"}.items():
         monkeypatch.setenv(name, value)
     assert BackfillSettings().kafka.brokers.startswith("kafka-0.kafka:9092")
-    [binding] = of_kind(objects("production"), "RoleBinding")
+    binding = named(objects("production"), "RoleBinding", f"{RELEASE}-backfill")
     [api] = [one for one in workloads(objects("production")) if one.component == "api"]
     assert binding["subjects"][0]["name"] == api.spec["serviceAccountName"]
 
@@ -302,10 +306,11 @@ def test_where_the_cluster_assigns_the_ids_the_chart_sets_none() -> None:
 
 
 @EVERY
-def test_only_the_api_has_a_token_and_only_where_it_starts_the_backfill(ci: str) -> None:
-    starts = ci in {"production", "everything"}
+def test_only_pods_that_call_kubernetes_have_a_token(ci: str) -> None:
+    # The API starts the backfill; the scaler sets replicas, which its workers read when they stop.
+    calls = {"api", "scaler", "normalizer", "segmenter"} if ci in {"production", "everything"} else set()
     with_token = {pod.component for pod in workloads(objects(ci)) if pod.spec["automountServiceAccountToken"]}
-    assert with_token == ({"api"} if starts else set())
+    assert with_token == calls
     assert all(one["automountServiceAccountToken"] is False for one in of_kind(objects(ci), "ServiceAccount"))
     assert all(pod.spec["enableServiceLinks"] is False for pod in workloads(objects(ci)))
 
@@ -336,6 +341,8 @@ def test_a_pod_has_more_time_to_stop_than_its_process_needs() -> None:
         "delivery": default(DeliverySettings, "timeout_seconds") + default(DeliverySettings, "lookup_timeout_seconds"),
         "profiles": default(ProfilesSettings, "profiles_stop_seconds") + CLOSE_SECONDS,
         "lake": default(LakeSettings, "lake_stop_seconds") + CLOSE_SECONDS,
+        # A decision about two stages, with four calls and a scrape each, and the two calls that give the Lease up.
+        "scaler": 8 * CALL_SECONDS + 2 * default(ScalerSettings, "scrape_timeout_seconds") + 2 * CALL_SECONDS,
         # The transaction that is open, and the time after which a worker leaves without an answer of the broker.
         "normalizer": default(MODELS["normalizer"], "transaction_timeout_seconds") + 10,
         "segmenter": default(MODELS["segmenter"], "transaction_timeout_seconds") + 10,
@@ -465,16 +472,18 @@ def test_network_policies_allow_what_the_settings_connect_to_and_nothing_else(ci
         [policy] = [
             one for one in policies.values() if one is not deny and matches(one["spec"]["podSelector"]["matchLabels"], pod.labels)
         ]
-        expected = {(53, "UDP"), (53, "TCP"), (registry, "TCP"), *((port, "TCP") for port in kafka)}
+        expected = {(53, "UDP"), (53, "TCP")}
+        if pod.component != "scaler":
+            expected |= {(registry, "TCP"), *((port, "TCP") for port in kafka)}
         if any(name.startswith("STARLING_CASSANDRA__") for name in environment(pod, manifests, SECRETS)):
             expected.add((cassandra, "TCP"))
         if pod.component == "delivery":
             expected |= {(443, "TCP"), (1024, "TCP")}
-        if pod.component == "api":
+        if pod.component in {"api", "scaler", "normalizer", "segmenter"}:
             expected |= {(443, "TCP"), (6443, "TCP")}
         if pod.component == "lake" and ci == "everything":
             expected.add((443, "TCP"))
-        if pod.component == "test":
+        if pod.component in {"test", "scaler"}:
             expected.add((8080, "TCP"))
         assert _flows(policy, "egress") == expected, pod.component
         assert all(rule.get("ports") for rule in policy["spec"]["egress"]), "a rule without ports allows every port"
@@ -664,6 +673,11 @@ def test_the_schema_is_that_of_the_values_and_of_the_settings() -> None:
         ({"commonLabels": {"team": 1}}, "'/commonLabels/team': got number, want string"),
         ({"ingest": {"autoscaling": {"kind": "keda"}}}, "'/ingest/autoscaling/kind'"),
         ({"projector": {"autoscaling": {"minReplicas": 0}}}, "'/projector/autoscaling/minReplicas': minimum"),
+        ({"scaler": {"segmenter": {"maxReplicas": 0}}}, "'/scaler/segmenter/maxReplicas': minimum"),
+        (
+            {"scaler": {"settings": {"STARLING_SEGMENTER__STATEFUL_SET": "a"}}},
+            "'/scaler/settings': additional properties 'STARLING_SEGMENTER__STATEFUL_SET'",
+        ),
         ({"networkpolicy": {"enabled": True}}, "additional properties 'networkpolicy' not allowed"),
     ],
 )
@@ -706,6 +720,18 @@ def test_a_bad_value_is_refused_with_its_path(values: Mapping[str, Any], path: s
         ({"metrics": {"prometheusRule": {"enabled": True}}}, "metrics.prometheusRule.enabled: the cluster has no monitoring"),
         ({"spark": {"lake": {"enabled": True, "persistence": {"enabled": False}}}}, "spark.lake.warehouse: set a location"),
         ({"backfill": {"enabled": True}}, "backfill.image: set the image"),
+        (
+            {"scaler": {"enabled": True, "segmenter": {"minReplicas": 9}}},
+            "scaler.segmenter.minReplicas: 9 is above maxReplicas (8)",
+        ),
+        (
+            {"scaler": {"enabled": True, "normalizer": {"maxReplicas": 65}}},
+            "scaler.normalizer.maxReplicas: 65 is above profilePartitions (64)",
+        ),
+        (
+            {"scaler": {"enabled": True, "normalizer": {"enabled": False}, "segmenter": {"enabled": False}}},
+            "scaler.enabled: no stage is scaled",
+        ),
     ],
 )
 def test_values_that_do_not_fit_are_refused_with_the_cure(values: Mapping[str, Any], message: str) -> None:

@@ -40,7 +40,7 @@ app.kubernetes.io/instance: {{ .Release.Name }}
 A component is a dictionary:
 
   root    the top-level context
-  name    ingest, normalizer, segmenter, projector, api, delivery, deploy, profiles or lake
+  name    ingest, normalizer, segmenter, projector, api, delivery, scaler, deploy, profiles or lake
   values  its block of values.yaml
 */}}
 {{- define "starling.component.labels" -}}
@@ -179,11 +179,13 @@ security with caSecret, caKey and certificateSecret.
 {{- end }}
 {{- end }}
 
-{{/* Input: kind (mounts or volumes), root, and cassandra: whether the pod connects to it. */}}
+{{/* Input: kind (mounts or volumes), root, cassandra: whether the pod connects to it, and isolated: whether it connects to nothing else. */}}
 {{- define "starling.certificates" -}}
 {{- $template := printf "starling.certificates.%s" .kind }}
+{{- if not .isolated }}
 {{- include $template (dict "name" "kafka" "security" .root.Values.kafka.security) }}
 {{- include $template (dict "name" "registry" "security" .root.Values.schemaRegistry.security) }}
+{{- end }}
 {{- if .cassandra }}
 {{- include $template (dict "name" "cassandra" "security" .root.Values.cassandra.security) }}
 {{- end }}
@@ -261,4 +263,28 @@ STARLING_CASSANDRA__SSL_CHECK_HOSTNAME: "false"
 {{- else if eq $kind "auto" }}{{ ternary "keda" "hpa" (.root.Capabilities.APIVersions.Has "keda.sh/v1alpha1") }}
 {{- else }}{{ $kind }}
 {{- end }}
+{{- end }}
+
+{{/* Whether the scaler changes the replicas of a stage. Input: root and name. */}}
+{{- define "starling.scaled" -}}
+{{- if and .root.Values.scaler.enabled (get .root.Values .name).enabled (get .root.Values.scaler .name).enabled }}true{{ end }}
+{{- end }}
+
+{{/* Binds the role of a component to its service account. */}}
+{{- define "starling.roleBinding" -}}
+---
+apiVersion: rbac.authorization.k8s.io/v1
+kind: RoleBinding
+metadata:
+  name: {{ include "starling.component.fullname" . }}
+  namespace: {{ .root.Release.Namespace }}
+  labels: {{- include "starling.component.labels" . | nindent 4 }}
+roleRef:
+  apiGroup: rbac.authorization.k8s.io
+  kind: Role
+  name: {{ include "starling.component.fullname" . }}
+subjects:
+  - kind: ServiceAccount
+    name: {{ include "starling.component.serviceAccountName" . }}
+    namespace: {{ .root.Release.Namespace }}
 {{- end }}

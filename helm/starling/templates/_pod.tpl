@@ -7,14 +7,19 @@ The parts of a pod that every component has. Input: root, name, values, and
   cassandra     true: the container gets the credentials
   drain         true: the pod waits before SIGTERM, until no proxy sends it requests
   token         true: the pod calls the Kubernetes API
+  isolated      true: the process has no connections to the broker and the registry
+  scaled        true: the scaler changes the replicas, and a worker that is scaled in leaves its group
   mounts        a list of {name, mountPath} beside the temporary directory
   volumes       their volumes; a StatefulSet has templates instead
 */}}
 
 {{/* The environment of the config map: connections, the component's own variables, then `settings`, which win. */}}
 {{- define "starling.component.environment" -}}
-{{- $fixed := dict "STARLING_HTTP__HOST" "0.0.0.0" "STARLING_HTTP__PORT" "8080" "STARLING_CLOCK" .root.Values.clock "STARLING_LOG_LEVEL" .root.Values.logLevel }}
-{{- $connections := include "starling.connectionEnvironment" .root | fromYaml }}
+{{- $fixed := dict "STARLING_HTTP__HOST" "0.0.0.0" "STARLING_HTTP__PORT" "8080" "STARLING_LOG_LEVEL" .root.Values.logLevel }}
+{{- $connections := dict }}
+{{- if not .isolated }}
+{{- $connections = merge (dict "STARLING_CLOCK" .root.Values.clock) (include "starling.connectionEnvironment" .root | fromYaml) }}
+{{- end }}
 {{- $cassandra := ternary (include "starling.cassandraEnvironment" .root | fromYaml) (dict) (default false .cassandra) }}
 {{- include "starling.environment" (merge (dict) (default (dict) .values.settings) (default (dict) .environment) $connections $cassandra $fixed) | trim }}
 {{- end }}
@@ -150,8 +155,10 @@ containers:
             name: {{ .secret }}
             key: {{ .key }}
       {{- end }}
+      {{- if not .isolated }}
       {{- with include "starling.connectionCredentials" .root | trim }}
       {{- . | nindent 6 }}
+      {{- end }}
       {{- end }}
       {{- if and .cassandra (include "starling.cassandra.secured" .root) }}
       {{- include "starling.cassandra.credentials" (dict "root" .root "secret" (include "starling.cassandra.secretName" .root)) | nindent 6 }}
@@ -186,6 +193,11 @@ containers:
       preStop:
         sleep:
           seconds: {{ .values.preStopSeconds | int }}
+    {{- else if .scaled }}
+    lifecycle:
+      preStop:
+        exec:
+          command: [python, -m, starling_stream.worker.scaled_in, {{ include "starling.component.fullname" . }}]
     {{- end }}
     {{- with .values.resources }}
     resources: {{- toYaml . | nindent 6 }}
@@ -193,7 +205,7 @@ containers:
     volumeMounts:
       - name: tmp
         mountPath: /tmp
-      {{- with include "starling.certificates" (dict "kind" "mounts" "root" .root "cassandra" .cassandra) | trim }}
+      {{- with include "starling.certificates" (dict "kind" "mounts" "root" .root "cassandra" .cassandra "isolated" .isolated) | trim }}
       {{- . | nindent 6 }}
       {{- end }}
       {{- with .mounts }}
@@ -208,7 +220,7 @@ containers:
 volumes:
   - name: tmp
     emptyDir: {}
-  {{- with include "starling.certificates" (dict "kind" "volumes" "root" .root "cassandra" .cassandra) | trim }}
+  {{- with include "starling.certificates" (dict "kind" "volumes" "root" .root "cassandra" .cassandra "isolated" .isolated) | trim }}
   {{- . | nindent 2 }}
   {{- end }}
   {{- with .volumes }}
@@ -253,6 +265,19 @@ spec:
     spec: {{- include "starling.component.podSpec" . | nindent 6 }}
 {{- end }}
 
+{{/*
+The replicas of a StatefulSet. An upgrade keeps what the scaler has set: without a number Kubernetes would set 1, and that of the values
+would undo the steps since the installation. Without access to the cluster (helm template, GitOps) it is the number of the values.
+*/}}
+{{- define "starling.component.statefulReplicas" -}}
+{{- $replicas := .values.replicas }}
+{{- if .scaled }}
+{{- $found := lookup "apps/v1" "StatefulSet" .root.Release.Namespace (include "starling.component.fullname" .) }}
+{{- $replicas = dig "spec" "replicas" $replicas $found }}
+{{- end }}
+{{- $replicas | int }}
+{{- end }}
+
 {{/* A worker with local stores. The pod's name is its id in the group, so a restarted pod keeps its partitions. */}}
 {{- define "starling.component.statefulSet" -}}
 {{- $storage := .values.persistence }}
@@ -266,7 +291,7 @@ metadata:
   {{- . | nindent 2 }}
   {{- end }}
 spec:
-  replicas: {{ .values.replicas | int }}
+  replicas: {{ include "starling.component.statefulReplicas" . }}
   serviceName: {{ include "starling.component.fullname" . }}
   podManagementPolicy: Parallel
   revisionHistoryLimit: 3
