@@ -111,6 +111,18 @@ OVERVIEW: Final[Sequence[tuple[str, Sequence[Panel]]]] = (
         ),
     ),
     (
+        "Do the stages have enough workers?",
+        (
+            Panel("Replicas", "max by (stage) (starling_scaler_replicas)", "{{stage}}"),
+            Panel("Replicas for the load", "max by (stage) (starling_scaler_wanted_replicas)", "{{stage}}"),
+            Panel(
+                "Decisions",
+                "sum by (stage, action, reason) (increase(starling_scaler_decisions_total[$__rate_interval]))",
+                "{{stage}} {{action}} {{reason}}",
+            ),
+        ),
+    ),
+    (
         "What is refused?",
         (
             Panel(
