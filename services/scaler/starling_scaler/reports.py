@@ -13,8 +13,9 @@ KUBERNETES: Final = "kubernetes"
 _EVENTS: Final = {Action.OUT: "ScaledOut", Action.IN: "ScaledIn"}
 _DRY_EVENTS: Final = {Action.OUT: "WouldScaleOut", Action.IN: "WouldScaleIn"}
 _BLOCKED_EVENT: Final = "ScalingBlocked"
-_RESTORE_EVENT: Final = "ScalingWaits"
-"""A restore follows every step, and ends without an operator."""
+_WAIT_EVENT: Final = "ScalingWaits"
+_WAITS: Final = frozenset({Reason.RESTORE, Reason.INCOMPLETE})
+"""The start of a pod and a restore follow every step, and end without an operator. The metric shows one that does not."""
 
 
 class Reports:
@@ -62,9 +63,8 @@ class Reports:
             name = (_DRY_EVENTS if self._dry_run else _EVENTS)[decision.action]
             self._emit(scale, name, f"{scale.replicas} to {decision.replicas} replicas: {decision.text}", warning=False)
         elif decision.reason in BLOCKING:
-            restores = decision.reason is Reason.RESTORE
-            name = _RESTORE_EVENT if restores else _BLOCKED_EVENT
-            self._emit(scale, name, f"{decision.reason}: {decision.text}", warning=not restores)
+            waits = decision.reason in _WAITS
+            self._emit(scale, _WAIT_EVENT if waits else _BLOCKED_EVENT, f"{decision.reason}: {decision.text}", warning=not waits)
 
     def unavailable(self, stage: str, error: str) -> None:
         """Report that no decision was possible, because Kubernetes gave no answer. There can be no Event."""

@@ -162,6 +162,17 @@ def test_a_block_is_an_event_once_and_a_metric_until_it_ends() -> None:
     assert one.value("starling_scaler_blocked", stage="segmenter", reason="restore") is None
 
 
+def test_a_bound_that_keeps_workers_from_being_added_is_a_warning() -> None:
+    one = rig()
+    one.cluster.stored = replace(one.cluster.scale("starling-segmenter"), replicas=RULES.most)
+    one.turns(12)
+    [(reason, message, warning)] = one.cluster.events
+    assert (reason, warning) == ("ScalingBlocked", True)
+    assert message.startswith("at_maximum: ")
+    assert one.value("starling_scaler_blocked", stage="segmenter", reason="at_maximum") == 1
+    assert (one.value("starling_scaler_wanted_replicas", stage="segmenter") or 0) > RULES.most
+
+
 def test_a_lease_that_another_took_is_not_given_up() -> None:
     one = rig()
     one.turns(1)
