@@ -530,6 +530,27 @@ def test_what_the_deploy_step_needs_exists_before_it() -> None:
 
 
 @EVERY
+def test_hooks_leave_nothing_behind_but_jobs_that_remove_themselves(ci: str) -> None:
+    hooks = [one for one in objects(ci) if "helm.sh/hook" in one["metadata"].get("annotations", {})]
+    for one in hooks:
+        policies = one["metadata"]["annotations"]["helm.sh/hook-delete-policy"].split(",")
+        assert "before-hook-creation" in policies
+        assert ("hook-succeeded" in policies) is (one["kind"] != "Job"), one["kind"]
+        assert one["kind"] != "Job" or one["spec"]["ttlSecondsAfterFinished"] > 0
+
+
+@EVERY
+def test_the_service_account_of_a_hook_exists_whenever_its_job_runs(ci: str) -> None:
+    def events(one: Manifest) -> set[str]:
+        return set(one["metadata"]["annotations"]["helm.sh/hook"].split(","))
+
+    for job in of_kind(objects(ci), "Job"):
+        account = named(objects(ci), "ServiceAccount", Workload(job).spec["serviceAccountName"])
+        assert events(job) <= events(account)
+        assert int(account["metadata"]["annotations"]["helm.sh/hook-weight"]) < 0
+
+
+@EVERY
 def test_helm_test_asks_the_services_of_the_release(ci: str) -> None:
     manifests = objects(ci)
     [job] = [one for one in workloads(manifests) if one.component == "test"]
