@@ -252,7 +252,7 @@ def test_selectors_find_the_pods_of_one_workload(ci: str) -> None:
         assert named(objects(ci), "Service", one["spec"]["serviceName"])["spec"]["clusterIP"] == "None"
     for pod in pods:
         for constraint in pod.spec.get("topologySpreadConstraints", ()):
-            assert matches(constraint.get("labelSelector", {}).get("matchLabels", pod.labels), pod.labels)
+            assert matches(constraint["labelSelector"]["matchLabels"], pod.labels), "it would match no pod"
 
 
 @EVERY
@@ -617,8 +617,10 @@ def test_images_have_the_registry_the_tag_and_the_digest_of_the_values() -> None
 def test_every_option_of_a_pod_reaches_it() -> None:
     [pod] = [pod for pod in workloads(objects("everything")) if pod.component == "ingest"]
     values = yaml.safe_load((CHART / "ci/everything-values.yaml").read_text())["ingest"]
-    for name in ("nodeSelector", "affinity", "tolerations", "topologySpreadConstraints", "priorityClassName", "runtimeClassName"):
+    for name in ("nodeSelector", "affinity", "tolerations", "priorityClassName", "runtimeClassName"):
         assert pod.spec[name] == values[name], name
+    [constraint] = pod.spec["topologySpreadConstraints"]
+    assert values["topologySpreadConstraints"][0].items() <= constraint.items()
     assert pod.spec["initContainers"] == values["initContainers"]
     assert values["extraContainers"][0] in pod.spec["containers"]
     assert values["extraVolumes"][0] in pod.spec["volumes"]
@@ -633,6 +635,17 @@ def test_every_option_of_a_pod_reaches_it() -> None:
     service = named(objects("everything"), "Service", pod.manifest["metadata"]["name"])
     for name in ("type", "trafficDistribution", "loadBalancerClass", "loadBalancerSourceRanges", "externalTrafficPolicy"):
         assert service["spec"][name] == values["service"][name], name
+
+
+def test_a_spread_constraint_keeps_its_own_selector() -> None:
+    given = {
+        "maxSkew": 1,
+        "topologyKey": "zone",
+        "whenUnsatisfiable": "DoNotSchedule",
+        "labelSelector": {"matchLabels": {"a": "b"}},
+    }
+    [pod] = [pod for pod in workloads(rendered({"api": {"topologySpreadConstraints": [given]}})) if pod.component == "api"]
+    assert pod.spec["topologySpreadConstraints"] == [given]
 
 
 def _leaves(values: Mapping[str, Any], path: tuple[str, ...] = ()) -> set[tuple[str, ...]]:

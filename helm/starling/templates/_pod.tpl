@@ -90,10 +90,16 @@ annotations:
 {{- toYaml (mergeOverwrite (deepCopy .root.Values.containerSecurityContext) .values.securityContext) }}
 {{- end }}
 
-{{/* Soft constraints unless the component has its own: replicas on different zones and nodes where possible. */}}
+{{/*
+Soft constraints unless the component has its own: replicas on different zones and nodes where possible. One of its own without a
+labelSelector, which would match no pod, is for the pods of the component.
+*/}}
 {{- define "starling.component.spread" -}}
 {{- if .values.topologySpreadConstraints }}
-{{- toYaml .values.topologySpreadConstraints }}
+{{- $selector := dict "matchLabels" (include "starling.component.selector" . | fromYaml) }}
+{{- range .values.topologySpreadConstraints }}
+- {{- toYaml (hasKey . "labelSelector" | ternary . (merge (dict "labelSelector" $selector) .)) | nindent 2 }}
+{{- end }}
 {{- else if .root.Values.spreadReplicas }}
 {{- range list "topology.kubernetes.io/zone" "kubernetes.io/hostname" }}
 - maxSkew: 1
