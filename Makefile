@@ -21,7 +21,7 @@ FUZZ_SECONDS ?= 600
 EXTREMES_EVERY ?= 1
 ORACLE_TESTS := $(addprefix tests/property/segments/test_segments_,oracle.py preview.py backfill.py)
 
-.PHONY: help setup demo test k8s-tools guides docs fuzz-api api-clients clients faults faults-spark oracle extremes check coverage settings-reference capacity proto format bench bench-ingest bench-segments bench-stream bench-segmenter bench-latency bench-preview bench-spark bench-backfill bench-lists bench-worst-cost bench-platform faults-order faults-platform fuzz bystander chart-schema dashboards helm oracle-delivery clean
+.PHONY: help setup demo test k8s-tools test-k8s guides docs fuzz-api api-clients clients faults faults-spark oracle extremes check coverage settings-reference capacity proto format bench bench-ingest bench-segments bench-stream bench-segmenter bench-latency bench-preview bench-spark bench-backfill bench-lists bench-worst-cost bench-platform faults-order faults-platform fuzz bystander chart-schema dashboards helm oracle-delivery clean
 
 help: ## what there is
 	@grep -E '^[a-z0-9-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | column -t -s "$$(printf '\t')"
@@ -39,8 +39,11 @@ helm: ## Helm 3 and 4, by which the tests render the chart; built from their Go 
 	@HELM_MAJOR=3 tools/helm.sh version >/dev/null
 	@HELM_MAJOR=4 tools/helm.sh version >/dev/null
 
-k8s-tools: ## etcd and Kubernetes without containers, for tests; built from their Go modules into ~/.cache/starling/tools, once: ten minutes
+k8s-tools: ## etcd and Kubernetes without containers, for test-k8s; built from their Go modules into ~/.cache/starling/tools, once: ten minutes
 	@tools/k8s_tools.sh >/dev/null
+
+test-k8s: setup helm k8s-tools ## the chart on a real Kubernetes API server: installed, upgraded, rolled back, tested, removed, by Helm 3 and 4
+	@$(PYTHON) -m pytest tests/kubernetes/installation.py
 
 # Without --quiet: it would hide the warnings from --strict, which counts them.
 docs: setup ## the documentation as a site in out/site; fails on a broken link and on a page outside the navigation
