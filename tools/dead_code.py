@@ -56,6 +56,8 @@ ALLOWED: Final[Mapping[str, str]] = {
     "pipeline.py:no_wrap": "rich reads it",
     "pipeline.py:justify": "rich reads it",
     "coverage_gate.py:justify": "rich reads it",
+    "native_wheel.py:NativeWheel": "the build hook of the wheel, named in pyproject.toml",
+    "native_wheel.py:initialize": "hatchling calls it",
     "command.py:demo": "an entry point of the command, named in pyproject.toml",
     "connections.py:_pool": "httpx reads it",
     "fetching.py:extraction_filter": "tarfile reads it",
