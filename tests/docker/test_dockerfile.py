@@ -1,7 +1,6 @@
 """The Dockerfile, read by a parser: each image starts its process without rights, and has the packages that the process imports."""
 
 import ast
-import io
 import json
 import re
 import shlex
@@ -12,14 +11,13 @@ from functools import cache
 from importlib.metadata import packages_distributions
 from importlib.util import find_spec
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any
 
 import pytest
 import yaml
-from dockerfile_parse import DockerfileParser
 
-ROOT = Path(__file__).parents[2]
-DOCKERFILE = ROOT / "docker/Dockerfile"
+from tests.docker.stages import DOCKERFILE, ROOT, stages
+
 CHART = ROOT / "helm/starling"
 VALUES: dict[str, Any] = yaml.safe_load((CHART / "values.yaml").read_text())
 PROJECT = tomllib.loads((ROOT / "pyproject.toml").read_text())
@@ -39,34 +37,6 @@ ALSO = {
 IMPLIED = {"zoneinfo": "tzdata", "httpcore": "sniffio"}
 """Module -> a package that is needed where it is imported, and that no code imports."""
 SOURCES: tuple[Path, ...] = tuple(ROOT / name for name in PROJECT["tool"]["hatch"]["build"]["targets"]["wheel"]["dev-mode-dirs"])
-
-
-class Stage(NamedTuple):
-    """One `FROM` and the instructions after it."""
-
-    name: str
-    base: str
-    steps: Sequence[tuple[str, str]]
-
-    def values(self, instruction: str) -> list[str]:
-        """Return the arguments of every instruction of this kind, in order."""
-        return [value for kind, value in self.steps if kind == instruction]
-
-
-def stages(text: str) -> dict[str, Stage]:
-    """Return name -> stage. Raises: AssertionError for a stage without a name, or an instruction before all of them but ARG."""
-    found: list[Stage] = []
-    for step in DockerfileParser(fileobj=io.BytesIO(text.encode())).structure:
-        kind, value = step["instruction"], step["value"]
-        if kind == "FROM":
-            base, word, name = value.split()
-            assert word == "AS"
-            found.append(Stage(name, base, []))
-        elif found:
-            found[-1] = found[-1]._replace(steps=[*found[-1].steps, (kind, value)])
-        else:
-            assert kind in {"ARG", "COMMENT"}, kind
-    return {stage.name: stage for stage in found}
 
 
 STAGES = stages(DOCKERFILE.read_text())
@@ -152,6 +122,18 @@ def test_what_is_copied_from_the_repository_exists_and_is_in_the_context() -> No
                 assert source.split("/")[0] in allowed, f"{source}: .dockerignore leaves it out"
 
 
+def command_violations(command: str) -> Iterator[str]:
+    """Yield what is wrong with the command of a `RUN`."""
+    if "apt-get install" in command and "--no-install-recommends" not in command:
+        yield "apt-get install without --no-install-recommends"
+    if "apt-get update" in command and "rm -rf /var/lib/apt/lists/*" not in command:
+        yield "the lists of apt stay in the layer"
+    if re.search(r"\bsudo\b|curl[^|]*\|\s*(ba)?sh", command):
+        yield "sudo, or a script of the network"
+    if re.search(r"\bpip3? install (?!--require-hashes)", command):
+        yield "pip install without --require-hashes"
+
+
 def violations(text: str) -> Iterator[str]:
     """Yield what is wrong by the rules of hadolint that concern this file."""
     for stage in stages(text).values():
@@ -160,12 +142,7 @@ def violations(text: str) -> Iterator[str]:
         if stage.values("ADD"):
             yield f"{stage.name}: ADD: use COPY"
         for command in stage.values("RUN"):
-            if "apt-get install" in command and "--no-install-recommends" not in command:
-                yield f"{stage.name}: apt-get install without --no-install-recommends"
-            if "apt-get update" in command and "rm -rf /var/lib/apt/lists/*" not in command:
-                yield f"{stage.name}: the lists of apt stay in the layer"
-            if re.search(r"\bsudo\b|curl[^|]*\|\s*(ba)?sh", command):
-                yield f"{stage.name}: sudo, or a script of the network"
+            yield from (f"{stage.name}: {violation}" for violation in command_violations(command))
         for kind, value in stage.steps:
             if kind in {"ENTRYPOINT", "CMD"} and not value.startswith("["):
                 yield f"{stage.name}: {kind} is not JSON: a shell would get the signals"
@@ -191,6 +168,7 @@ def test_the_dockerfile_follows_the_rules() -> None:
         ("ADD a /a", "use COPY"),
         ("RUN apt-get update && apt-get install --yes tini", "--no-install-recommends"),
         ("RUN apt-get update", "lists of apt"),
+        ("RUN pip install structlog", "--require-hashes"),
         ("ENTRYPOINT python -m starling_ingest", "not JSON"),
         ("ENV API_TOKEN=a", "secret"),
     ],
@@ -261,6 +239,11 @@ def test_an_image_has_the_packages_that_its_process_imports_and_no_others(target
     assert {distribution(line) for line in listed} == required((ENTRY[target], *ALSO.get(target, ())))
     assert all(DIRECT[distribution(line)] == line for line in listed), "as in pyproject.toml"
     assert f"docker/install.sh {target}" in STAGES[f"install-{target}"].values("RUN")
+
+
+def test_an_image_installs_nothing_without_a_hash() -> None:
+    installed = [line for line in (ROOT / "docker/install.sh").read_text().splitlines() if " install " in line and line[0] != "#"]
+    assert ["--require-hashes" in line or "--no-deps --no-index" in line for line in installed] == [True, True]
 
 
 def test_a_removed_package_would_be_found() -> None:
