@@ -21,7 +21,7 @@ FUZZ_SECONDS ?= 600
 EXTREMES_EVERY ?= 1
 ORACLE_TESTS := $(addprefix tests/property/segments/test_segments_,oracle.py preview.py backfill.py)
 
-.PHONY: help setup demo test k8s-tools test-k8s guides docs fuzz-api api-clients clients faults faults-spark oracle extremes check coverage settings-reference capacity proto format bench bench-ingest bench-segments bench-stream bench-segmenter bench-latency bench-preview bench-spark bench-backfill bench-lists bench-worst-cost bench-platform faults-order faults-platform fuzz bystander chart-schema dashboards helm oracle-delivery clean
+.PHONY: $(shell grep -oE '^[a-z0-9-]+:' $(firstword $(MAKEFILE_LIST)) | tr -d :)
 
 help: ## what there is
 	@grep -E '^[a-z0-9-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | column -t -s "$$(printf '\t')"
@@ -48,6 +48,9 @@ test-k8s: setup helm k8s-tools ## the chart on a real Kubernetes API server: ins
 # Without --quiet: it would hide the warnings from --strict, which counts them.
 docs: setup ## the documentation as a site in out/site; fails on a broken link and on a page outside the navigation
 	@NO_MKDOCS_2_WARNING=1 .venv/bin/mkdocs build --strict $(MKDOCS_ARGS) 2>&1 | { grep -v '^INFO' || true; }
+
+test-images: setup ## every step of the Dockerfile executed without a container engine, and the process of each image started; needs root, and minutes
+	@STARLING_IMAGES=all $(PYTHON) -m pytest --timeout 1800 -o faulthandler_timeout=0 tests/docker/test_images.py
 
 guides: setup ## each tutorial and guide, followed in a shell without settings; make test leaves out the guides of the Spark jobs
 	@STARLING_GUIDES=all $(PYTHON) -m pytest tests/system/test_guides.py
@@ -100,13 +103,21 @@ oracle-delivery: setup ## decisions of the policy and rivals for slots against t
 extremes: setup ## every operator, measure and window with every extreme operand and value: hours; EXTREMES_EVERY=7 tries each seventh combination
 	@STARLING_EXTREMES_EVERY=$(EXTREMES_EVERY) $(PYTHON) -m pytest $(PYTEST_ARGS) --dist load --timeout 0 -o faulthandler_timeout=0 tests/property/segments/test_segments_extremes.py
 
-check: setup ## style, types, the direction of imports, retired words and dead code, in under a minute
+check: setup ## style, types, the direction of imports, retired words, dead code and the locks of the images, in under a minute
 	@.venv/bin/ruff format --check --quiet $(SOURCES)
 	@.venv/bin/ruff check --quiet $(SOURCES)
 	@.venv/bin/mypy $(SOURCES)
 	@.venv/bin/lint-imports --no-logo
 	@$(PYTHON) -m tests.architecture.vocabulary
 	@$(PYTHON) -m tools.dead_code
+	@$(PYTHON) -m tools.locks --check
+
+locks: setup ## docker/locks: each package of each image with its hashes, from docker/requirements and constraints.txt
+	@$(PYTHON) -m tools.locks
+
+release: setup ## wheels, chart, SBOMs, licences, checksums and notes in out/release: make release VERSION=0.2.0
+	@tools/helm.sh version >/dev/null
+	@$(PYTHON) -m tools.release $(VERSION)
 
 settings-reference: setup ## docs/reference/settings.md, generated from the settings models
 	@$(PYTHON) -m tools.settings_reference
