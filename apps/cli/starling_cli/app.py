@@ -11,6 +11,7 @@ from starling_cli.commands.capacity import plan_capacity
 from starling_cli.commands.common import REMOTE, REMOTE_TOKEN, REMOTE_URL, Remote, print_error
 from starling_cli.commands.context import context_app
 from starling_cli.commands.definitions import definitions_app
+from starling_cli.commands.deploy import deploy_app
 from starling_cli.commands.flow import clock_app, settle
 from starling_cli.commands.lifecycle import down, env, status, up
 from starling_cli.commands.load import catalog_app, import_file
@@ -58,6 +59,7 @@ def build_app() -> typer.Typer:
     app.add_typer(state_app, name="state")
     app.add_typer(stage_app, name="stage")
     app.add_typer(report_app, name="report")
+    app.add_typer(deploy_app, name="deploy")
     app.add_typer(replay_app, name="replay")
     app.add_typer(reprocess_app, name="reprocess")
     return app
