@@ -21,6 +21,8 @@ _CARRIED: Final[Mapping[str, tuple[str, ...]]] = {**FIELDS, BEHAVIOUR: (*FIELDS[
 """Topic -> fields to read, with the profile of every event."""
 
 _EARLIEST: Final = -2
+_GROUP: Final = "starling-replay"
+"""Named for the client library. The job commits nothing."""
 
 
 def all_past(context: ReplayContext) -> DataFrame:
@@ -55,7 +57,7 @@ def _from_topic(context: ReplayContext, topic: str, fields: Sequence[str], start
 def _starts(context: ReplayContext, topic: str, ends: Mapping[int, int]) -> str:
     """Return the offsets that follow the lake; the earliest one for a partition that the lake lacks."""
     name = context.topic(topic)
-    offsets = GroupOffsets(context.settings.kafka.brokers, context.settings.instance_id)
+    offsets = GroupOffsets(context.settings.kafka.brokers, _GROUP)
     try:
         partitions = [number for _, number in offsets.ends([name])]
     finally:
