@@ -4,7 +4,7 @@ import time
 from collections.abc import Iterator, Mapping
 from typing import Any, Final, TypeAlias
 
-from confluent_kafka import OFFSET_BEGINNING, OFFSET_END, Consumer, KafkaException, Message, TopicPartition
+from confluent_kafka import OFFSET_BEGINNING, OFFSET_END, Consumer, KafkaError, KafkaException, Message, TopicPartition
 
 from starling_common.kafka.clients import (
     PARTITION_EOF,
@@ -80,15 +80,24 @@ def _is_within(consumer: Consumer, unread: dict[Partition, int], message: Messag
     return error is None and offset < end
 
 
+def _present_partitions(consumer: Consumer, topic: str, timeout_seconds: float) -> list[int]:
+    """Return the partitions of a topic; none without such a topic. Raises: KafkaException."""
+    try:
+        return partitions_of(consumer, topic, timeout_seconds)
+    except KafkaException as cause:
+        if cause.args[0].code() == KafkaError.UNKNOWN_TOPIC_OR_PART:
+            return []
+        raise
+
+
 def read_topic(brokers: str, topic: str, timeout_seconds: float = 30.0) -> Iterator[Message]:
     """Yield the records that a topic contains as of now, in order within a partition; none without such a topic.
 
-    Raises: BrokerUnavailable.
+    Raises: BrokerUnavailable, also if this user may not read the topic.
     """
     consumer = range_consumer(brokers, "starling-reader", log_level=0)
     try:
-        found = consumer.list_topics(timeout=timeout_seconds).topics.get(topic)
-        starts = {(topic, number): OFFSET_BEGINNING for number in found.partitions} if found else {}
+        starts = {(topic, number): OFFSET_BEGINNING for number in _present_partitions(consumer, topic, timeout_seconds)}
         for messages in read_range(consumer, starts, silence_seconds=timeout_seconds):
             yield from messages
     except KafkaException as cause:
