@@ -7,6 +7,7 @@ import sys
 from starling_api.definitions.publisher import SERVICE
 from starling_api.settings import ApiSettings
 from starling_api.wiring import build_api
+from starling_common.kafka.access_check import await_access, needs_of
 from starling_common.telemetry.logs import configure_logs
 
 
@@ -22,6 +23,7 @@ def main() -> int:
     """Run one API process and return its exit code."""
     settings = ApiSettings()
     configure_logs(SERVICE, settings.log_level)
+    await_access(needs_of(SERVICE), settings.kafka.brokers, (settings.http.host, settings.http.port))
     asyncio.run(run(settings))
     return 0
 

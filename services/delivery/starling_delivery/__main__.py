@@ -3,6 +3,7 @@
 import asyncio
 import sys
 
+from starling_common.kafka.access_check import await_access
 from starling_common.telemetry.logs import configure_logs, log
 from starling_delivery.channels import CHANNELS
 from starling_delivery.settings import Settings
@@ -16,6 +17,7 @@ def main() -> int:
     if refusal := settings.refusal(CHANNELS):
         log(__name__).error("refused_to_start", reason=refusal)
         return 2
+    await_access(settings.needs, settings.kafka.brokers, (settings.http.host, settings.http.port))
     asyncio.run(build(settings).run())
     return 0
 

@@ -7,6 +7,7 @@ from typing import Annotated, Final
 from pydantic import Field
 
 from starling_common.kafka import topics
+from starling_common.kafka.access_check import Needs, needs_of
 from starling_common.settings import GroupFailureSeconds, ServiceSettings
 
 WEBHOOK: Final = "webhook"
@@ -87,6 +88,22 @@ class Settings(ServiceSettings):
         After a change of the delays, retries remain in tiers that no delay has any more.
         """
         return rf"^{re.escape(self.retry_topic)}(\.[0-9.]+[smh])?$"
+
+    @property
+    def needs(self) -> Needs:
+        """Return the rights at the broker."""
+        retries = topics.stage(f"{WEBHOOK}-retry")
+        names = {
+            topics.MEMBERSHIP: self.membership_topic,
+            topics.WEBHOOK_DEFINITIONS: self.definitions_topic,
+            f"view-{topics.WEBHOOK_DEFINITIONS}": f"view-{self.definitions_topic}",
+            topics.DELIVERY: self.outcome_topic,
+            "delivery.dlq": self.dead_letter_topic,
+            WEBHOOK_GROUP: self.group,
+            retries.group: self.retry_group,
+        }
+        renamed = {topic: f"{self.retry_topic}{topic.removeprefix(topics.DELIVERY_RETRY)}" for topic in retries.inputs}
+        return needs_of("delivery", names | renamed)
 
     def refusal(self, channels: Collection[str]) -> str | None:
         """Return the reason why this process must not start, with the cure; None if it may. `channels`: the registered channels."""

@@ -5,6 +5,7 @@ import sys
 
 import uvloop
 
+from starling_common.kafka.access_check import await_access, needs_of
 from starling_common.telemetry.logs import configure_logs
 from starling_ingest.settings import Settings
 from starling_ingest.wiring import Service
@@ -14,6 +15,7 @@ def main() -> int:
     """Run the service until it stops; return the exit code of the process."""
     settings = Settings()
     configure_logs("ingest", settings.log_level)
+    await_access(needs_of("ingest"), settings.kafka.brokers, (settings.http.host, settings.http.port))
     collect_garbage_rarely()
     return uvloop.run(_serve(settings))
 

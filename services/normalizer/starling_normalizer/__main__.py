@@ -2,6 +2,7 @@
 
 import sys
 
+from starling_common.kafka.access_check import await_access, needs_of
 from starling_common.telemetry.logs import configure_logs
 from starling_normalizer.settings import Settings
 from starling_normalizer.wiring import open_service
@@ -14,6 +15,7 @@ def main() -> int:
     share_arenas()  # before the first thread starts
     settings = Settings()
     configure_logs("normalizer", settings.log_level)
+    await_access(needs_of("normalizer"), settings.kafka.brokers, (settings.http.host, settings.http.port))
     with open_service(settings) as service:
         return run_service(service, settings)
 

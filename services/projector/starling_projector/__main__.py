@@ -5,6 +5,7 @@ import signal
 import sys
 from threading import Thread
 
+from starling_common.kafka.access_check import await_access
 from starling_common.telemetry.logs import configure_logs
 from starling_projector.settings import STAGE, ProjectorSettings
 from starling_projector.wiring import build_worker
@@ -14,6 +15,7 @@ def main() -> int:
     """Run until SIGTERM or SIGINT and return the exit code."""
     settings = ProjectorSettings()
     configure_logs(STAGE, settings.log_level)
+    await_access(settings.needs, settings.kafka.brokers, (settings.http.host, settings.http.port))
     worker = build_worker(settings)
     # The handler runs between two instructions of the main thread, which may hold the lock that `stop` takes.
     for number in (signal.SIGTERM, signal.SIGINT):

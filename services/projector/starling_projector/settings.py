@@ -4,6 +4,7 @@ from typing import Annotated
 
 from pydantic import Field
 
+from starling_common.kafka.access_check import Needs, needs_of
 from starling_common.kafka.topics import stage
 from starling_common.settings import Cassandra, GroupFailureSeconds, ServiceSettings
 
@@ -38,3 +39,13 @@ class ProjectorSettings(ServiceSettings):
         str | None,
         Field(description="for tests: raise in decode, rows or count for records with a text, such as raise_in_rows:TEXT"),
     ] = None
+
+    @property
+    def events_group(self) -> str:
+        """Return the consumer group of events."""
+        return f"{self.group}{EVENTS_GROUP_END}"
+
+    @property
+    def needs(self) -> Needs:
+        """Return the rights at the broker."""
+        return needs_of(STAGE, {stage(STAGE).group: self.group, stage(EVENTS_STAGE).group: self.events_group})

@@ -16,7 +16,7 @@ from starling_projector.dead_letters import DeadLetters
 from starling_projector.decoder import Decoder
 from starling_projector.projection.rows import Position, Rows, rows_of
 from starling_projector.projection.tallies import Change, Tally, TallyKey, count
-from starling_projector.settings import EVENTS_GROUP_END, EVENTS_STAGE, STAGE, ProjectorSettings
+from starling_projector.settings import EVENTS_STAGE, STAGE, ProjectorSettings
 from starling_projector.source import Source
 from starling_projector.store import Store
 
@@ -89,9 +89,8 @@ def build_worker(settings: ProjectorSettings) -> Worker:
         )
 
     main = projector(settings.group, STAGE)
-    events_group = f"{settings.group}{EVENTS_GROUP_END}"
-    events = projector(events_group, EVENTS_STAGE)
-    groups = group_requests(settings.group, STAGE), group_requests(events_group, EVENTS_STAGE)
+    events = projector(settings.events_group, EVENTS_STAGE)
+    groups = group_requests(settings.group, STAGE), group_requests(settings.events_group, EVENTS_STAGE)
     health = HealthServer(
         # A failed process ends. Until then the liveness check informs its supervisor.
         (settings.http.host, settings.http.port),

@@ -51,8 +51,10 @@ def test_a_service_limits_arenas_before_it_starts_threads(service: str, wiring: 
         raise Built
 
     monkeypatch.setattr(main, "share_arenas", lambda: done.append("limited"))
-    monkeypatch.setattr(main, "Settings", lambda: SimpleNamespace(log_level="INFO"))
+    connections = {"kafka": SimpleNamespace(brokers="b"), "http": SimpleNamespace(host="h", port=1)}
+    monkeypatch.setattr(main, "Settings", lambda: SimpleNamespace(log_level="INFO", **connections))
     monkeypatch.setattr(main, "configure_logs", lambda *_: None)
+    monkeypatch.setattr(main, "await_access", lambda *_: None)
     monkeypatch.setattr(main, wiring, built)
     with pytest.raises(Built):
         main.main()

@@ -10,6 +10,7 @@ from typing import Any, Final, NamedTuple
 from confluent_kafka import KafkaError, KafkaException, Message, Producer, TopicPartition
 
 from starling_common.failures import InstallationFailure, is_of_installation
+from starling_common.kafka.access_check import cure, is_refused
 from starling_common.kafka.clients import RECORD_REFUSED, producer_config
 from starling_common.telemetry.logs import log
 from starling_common.time.instants import record_timestamp_ms, wall_clock_ms
@@ -29,6 +30,7 @@ _WATCHED_TRANSACTIONS: Final = 100
 """Transactions with reports after one in which a record was refused: the same record may be in a later one."""
 _CLIENT_FAILURE_SECONDS: Final = 120.0
 """Time of retries after which a new client makes a request. If that has an answer and the next retry has none, a restart helps."""
+_REFUSED_SECONDS: Final = 5.0
 _HANGS_SECONDS: Final = 5.0
 """A call of the client that exceeds its time-out by this does not return."""
 
@@ -106,15 +108,41 @@ class Transactions:
         self._producer: Producer | None = None
         self._leaving = Event()
         self._sending = False
+        self.problem: str | None = None
+        """Why the broker refuses the transactional id; None once it has accepted it."""
         self.returned_at = monotonic()
         """When a call of the client last returned. A wait for the broker consists of calls that return within half a minute."""
         self._watched = 0
         """The number of transactions to come in which the delivery of each record is reported, which is slow."""
 
     def begin(self) -> None:
-        """Fence the former producer with this id and abort its open transaction. Called before the group is joined."""
+        """Fence the former producer with this id and abort its open transaction. Called before the group is joined.
+
+        Waits while the broker refuses the id to this user. Raises: KafkaException, Replaced.
+        """
+        while True:
+            self._producer = self._new_producer()
+            try:
+                self._until_done(lambda: self._open().init_transactions(30))
+            except KafkaException as cause:
+                if not is_refused(cause):
+                    raise
+                self._note_refusal(cause.args[0])
+                self._check_leaving()
+                self._leaving.wait(_REFUSED_SECONDS)  # a producer that was refused once does not recover
+            else:
+                self.problem = None
+                return
+
+    def _note_refusal(self, error: KafkaError) -> None:
+        problem = f"the broker refuses the transactional id {self._transactional_id} ({error.name()}): {cure(self._naming.stage)}"
+        if problem != self.problem:
+            log(__name__).error("not_ready", reason=problem)
+        self.problem = problem
+
+    def _new_producer(self) -> Producer:
         timeout_ms = int(self._timeout_seconds * 1000)
-        self._producer = Producer(
+        return Producer(
             producer_config(
                 self._brokers,
                 **{
@@ -128,7 +156,6 @@ class Transactions:
                 },
             )
         )
-        self._until_done(lambda: self._open().init_transactions(30))
 
     def submit(self, units: Sequence[Sealed], offsets: Sequence[Offset]) -> Submitted:
         """Open a transaction and pass the units' records to the client, which sends them in the background; `commit` must follow.

@@ -97,6 +97,8 @@ class _Worker:
         self._loop: asyncio.AbstractEventLoop
         self._broken: asyncio.Future[None]
         self._working: _Working | None = None
+        self._beginning: Transactions | None = None
+        """While the worker waits for the broker to accept its transactional id."""
         self._group_requests: GroupRequests | None = None
 
     async def live(self) -> int:
@@ -119,6 +121,7 @@ class _Worker:
             backing_store = self._open_backing_store(found)
             await loop.run_in_executor(None, backing_store.start)
             working = self._build(found, backing_store)
+            self._beginning = working.transactions
             if not await self._begin(working.transactions):
                 return 0
             self._working = working
@@ -273,7 +276,8 @@ class _Worker:
     def _ready(self) -> Mapping[str, str | None]:
         working = self._working
         if working is None or not working.group.assigned or working.runner.fenced:
-            return {"group": "no assignment yet"}
+            beginning = self._beginning
+            return {"group": "no assignment yet", "transactions": None if beginning is None else beginning.problem}
         waiting = [task.partition for task in working.assigned_tasks.tasks() if task.phase is not Phase.RUNNING]
         refused = working.assigned_tasks.refusals()
         return {
