@@ -1,13 +1,20 @@
 """A real broker with TLS, passwords, certificates of clients and access control, beside an open door for the test itself."""
 
+import re
 import subprocess
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
+from typing import NamedTuple
 
 from confluent_kafka.admin import AdminClient
-from confluent_kafka.admin._scram import ScramCredentialInfo, ScramMechanism, UserScramCredentialUpsertion
+from confluent_kafka.admin._scram import (
+    ScramCredentialInfo,
+    ScramMechanism,
+    UserScramCredentialAlteration,
+    UserScramCredentialUpsertion,
+)
 
 from starling_common.testing import eventually, free_port
 from starling_local.java import find_java
@@ -47,9 +54,26 @@ super.users=User:ANONYMOUS;User:starling;User:CN=starling
 """
 
 
+_DECISION = re.compile(
+    r"Principal = User:(\S+) is (Allowed|Denied) operation = (\w+) from host = \S+ on resource = (\w+):(?:LITERAL|PREFIXED):(\S+) "
+    r"for request = (\w+)"
+)
+
+
+class Decision(NamedTuple):
+    """One line of the broker's audit log. `outcome` is Allowed or Denied; the operation and the resource are Kafka's names."""
+
+    user: str
+    outcome: str
+    operation: str
+    resource: str
+    name: str
+    request: str
+
+
 @dataclass(frozen=True)
 class Secured:
-    """Addresses, and the files of a client that the broker accepts."""
+    """Addresses, and the files of a client that the broker accepts. `log` has a line for each decision about access."""
 
     opened: str
     password: str
@@ -58,6 +82,24 @@ class Secured:
     client_certificate: Path
     client_key: Path
     foreign_authority: Path
+    log: Path
+
+    def add_users(self, names: Iterable[str]) -> None:
+        """Create users for SCRAM-SHA-512, all with the password of the tests and without rights."""
+        admin, credential = AdminClient({"bootstrap.servers": self.opened}), ScramCredentialInfo(ScramMechanism.SCRAM_SHA_512, 4096)
+        alterations: list[UserScramCredentialAlteration] = [
+            UserScramCredentialUpsertion(name, credential, PASSWORD.encode()) for name in names
+        ]
+        for done in admin.alter_user_scram_credentials(alterations).values():
+            done.result()
+
+    def as_user(self, name: str, password: str = PASSWORD) -> dict[str, str]:
+        """Return the environment of a service with the password of this user."""
+        return self.with_password(STARLING_KAFKA__SASL_USERNAME=name, STARLING_KAFKA__SASL_PASSWORD=password)
+
+    def decisions(self) -> set[Decision]:
+        """Return every request of a named user that the broker has allowed or refused since its start."""
+        return {Decision(*found.groups()) for found in _DECISION.finditer(self.log.read_text(errors="replace"))}
 
     def with_password(self, mechanism: str = "SCRAM-SHA-512", **more: str) -> dict[str, str]:
         """Return the environment of a service that sends its password."""
@@ -103,7 +145,8 @@ def secured_broker(home: Path) -> Iterator[Secured]:
             plain="org.apache.kafka.common.security.plain.PlainLoginModule", quoted=f'"{quoted}"'.replace("\\", "\\\\"),
         )
     )  # fmt: skip
-    java = [find_java().command, "-Xmx256m", "-cp", f"{runtime_jars('kafka')[0].parent}/*"]
+    audit = "-Dorg.slf4j.simpleLogger.log.kafka.authorizer.logger=debug"
+    java = [find_java().command, "-Xmx256m", audit, "-cp", f"{runtime_jars('kafka')[0].parent}/*"]
     formatting = [*java, "kafka.tools.StorageTool", "format", "-t", CLUSTER_ID, "-c", str(config)]
     subprocess.run(formatting, check=True, stdout=subprocess.DEVNULL)
     with (home / "log").open("wb") as log:
@@ -116,14 +159,12 @@ def secured_broker(home: Path) -> Iterator[Secured]:
         client_certificate=paths["client"],
         client_key=paths["client-key"],
         foreign_authority=paths["foreign"],
+        log=home / "log",
     )
     try:
         admin = AdminClient({"bootstrap.servers": found.opened, "log_level": 0})
         eventually(lambda: _answers(admin), 60)
-        credential = ScramCredentialInfo(ScramMechanism.SCRAM_SHA_512, 4096)
-        alteration = UserScramCredentialUpsertion("starling", credential, PASSWORD.encode())
-        for done in admin.alter_user_scram_credentials([alteration]).values():
-            done.result()
+        found.add_users(["starling"])
         yield found
     finally:
         end(process)

@@ -1,0 +1,340 @@
+"""The pipeline on a real broker with SASL_SSL, where each service has only the rights that `starling deploy acls` computes."""
+
+import base64
+import os
+import shlex
+import subprocess
+import sys
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import ExitStack
+from pathlib import Path
+from typing import Any
+
+import httpx
+import pytest
+from confluent_kafka import OFFSET_BEGINNING, OFFSET_END, Consumer, KafkaException, Message, Producer, TopicPartition
+from confluent_kafka.admin import AdminClient
+
+from starling_common.kafka.access import Operation, Principals, Resource, Right, Service, load_services
+from starling_common.kafka.acls import create, remove, rules_of
+from starling_common.kafka.clients import (
+    PARTITION_EOF,
+    BrokerUnavailable,
+    consumer_config,
+    offsets,
+    produce_and_wait,
+    producer_config,
+)
+from starling_common.kafka.security import kafka_security
+from starling_common.kafka.topic_range import range_consumer, read_topic
+from starling_common.kafka.topics import load_catalogue
+from starling_common.testing import Service as Process
+from starling_common.testing import eventually
+from starling_demo.receiver import Receiver
+from starling_local.java import find_java
+from starling_local.runtime.fetching import runtime_jars
+from tests.conftest import Stack
+from tests.secured_broker import secured_broker
+from tests.secured_pipeline import SERVICES, Pipeline, Secure, run, secure_installation, secure_pipeline
+
+PRINCIPALS = Principals("User:starling-{service}")
+KINDS = {Resource.TOPIC: "Topic", Resource.GROUP: "Group", Resource.TRANSACTIONAL_ID: "TransactionalId"}
+
+NOT_IN_THE_TEST = {
+    ("normalizer", "normalizer.dlq"): "no refused item that the edge accepts",
+    ("segmenter", "segmenter.dlq"): "no refused event",
+    ("segmenter", "accounts.answers"): "no segment of accounts",
+    ("segmenter", "accounts.tallies"): "no segment of accounts",
+    ("segmenter", "segments.backfill-states"): "no backfill",
+    ("projector", "projector.dlq"): "no refused record",
+    ("api", "segments.backfills"): "no backfill",
+    ("api", "computed-traits.definitions"): "no computed trait",
+    **{("delivery", f"delivery.retry.{delay}"): "no retry that late" for delay in ("5m", "30m", "2h", "5h", "10h")},
+}
+"""Rights that no request of this test used, and the reason. All others were used."""
+
+
+@pytest.fixture(scope="module")
+def secure(stack: Stack, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Secure]:
+    home = tmp_path_factory.mktemp("acls")
+    with secured_broker(home / "broker") as broker, secure_installation(broker, stack, home) as found:
+        yield found
+
+
+def test_the_pipeline_works_with_the_computed_rights_alone(secure: Secure) -> None:
+    secret = "whsec_" + base64.b64encode(os.urandom(32)).decode()
+    receivers = [Receiver(secret), Receiver(secret, failures=1), Receiver(secret, failures=1, failure_status=410)]
+    with ExitStack() as last:
+        for receiver in receivers:
+            last.callback(receiver.close)
+        with secure_pipeline(secure) as pipeline:
+            _define(pipeline, secret, receivers)
+            for user in ("ada", "grace"):
+                pipeline.track(user, "Bought")
+            eventually(lambda: pipeline.members("buyers") == {"ada", "grace"})
+            _send_the_rest(pipeline)
+            eventually(lambda: len(receivers[0].calls) == len(receivers[1].calls) == 2)
+            eventually(lambda: pipeline.api.get("/v1/webhooks/hook-2").json()["status"] == "disabled")
+        # Other processes restore the states, and the deploy step compares what exists.
+        done = run([sys.executable, "-m", "starling_common.deploy"], secure.environment("deploy"))
+        assert done.returncode == 0, done.stderr
+        with secure.process("normalizer", ready=False) as normalizer, secure.process("segmenter", ready=False) as segmenter:
+            eventually(lambda: normalizer.is_ready() and segmenter.is_ready())
+    decisions = secure.broker.decisions()
+    denied = {one for one in decisions if one.outcome == "Denied" and one.user.startswith("starling-")}
+    assert denied == set()
+    used = {(one.user, one.resource, one.name, one.operation) for one in decisions}
+    assert {place for place in _rights() if not _is_used(place, used)} == set(NOT_IN_THE_TEST)
+
+
+def _define(pipeline: Pipeline, secret: str, receivers: list[Receiver]) -> None:
+    pipeline.define("/v1/segments", {"key": "buyers", "name": "Buyers", "where": {"event": "Bought"}})
+    for number, receiver in enumerate(receivers):
+        webhook = {"key": f"hook-{number}", "url": receiver.url, "secret": secret, "segments": ["buyers"]}
+        pipeline.define("/v1/webhooks", webhook)
+    for path, document in (("/v1/lists/vips", {"name": "VIPs"}), ("/v1/lists/vips/members", {"users": ["ada"]})):
+        answer = pipeline.api.put(path, json=document)
+        assert answer.is_success, answer.text
+
+
+def _send_the_rest(pipeline: Pipeline) -> None:
+    """Send an item of each kind, one that is rejected, and the requests of the API that ask the broker."""
+    about = {"userId": "ada"}
+    batch = [
+        {"type": "track", "userId": "no event"},
+        {"type": "identify", "traits": {"plan": "pro"}, **about},
+        {"type": "group", "groupId": "team", **about},
+        {"type": "alias", "previousId": "a-17", **about},
+        {"type": "page", "name": "Home", **about},
+        {"type": "screen", "name": "Home", **about},
+    ]
+    assert pipeline.ingest.post("/v1/batch", json={"batch": batch}).json()["accepted"] == 5
+    assert pipeline.api.get("/v1/feed").json()["items"]
+    assert pipeline.api.post("/v1/segments/preview", json={"where": {"event": "Bought"}}).json()["estimate"] == 2
+
+
+def _rights() -> Iterator[tuple[str, str]]:
+    yield from {(service.name, right.name) for service in _own_services() for right in service.rights}
+
+
+def _own_services() -> list[Service]:
+    return [service for service in load_services(load_catalogue()) if service.name in (*SERVICES, "deploy")]
+
+
+def _is_used(place: tuple[str, str], used: set[tuple[str, str, str, str]]) -> bool:
+    """Return whether each right of a service to a resource of this name was used."""
+    owner, name = place
+    rights = [right for service in _own_services() if service.name == owner for right in service.rights if right.name == name]
+    return all(any(_is_of(right, owner, one) for one in used) for right in rights)
+
+
+def _is_of(right: Right, owner: str, one: tuple[str, str, str, str]) -> bool:
+    user, kind, name, operation = one
+    is_name = name.startswith(right.name) if right.is_prefix else name == right.name
+    # The deploy step changes the settings of a topic only after an upgrade; it reads them each time.
+    operations = (
+        {right.operation.name, "DESCRIBE_CONFIGS"} if right.operation is Operation.ALTER_CONFIGS else {right.operation.name}
+    )
+    return user == f"starling-{owner}" and kind == KINDS[right.resource] and is_name and operation in operations
+
+
+@pytest.fixture
+def as_user(secure: Secure, monkeypatch: pytest.MonkeyPatch) -> Iterator[Callable[[str], None]]:
+    """Gives this process the environment of a service."""
+
+    def use(service: str) -> None:
+        for name, value in secure.environment(service).items():
+            monkeypatch.setenv(name, value)
+        kafka_security.cache_clear()
+
+    yield use
+    monkeypatch.undo()
+    kafka_security.cache_clear()
+
+
+def _write(brokers: str) -> None:
+    produce_and_wait(Producer(producer_config(brokers)), "ingest.dlq", key=b"k", value=b"v", headers=[])
+
+
+def _begin_transaction(brokers: str) -> None:
+    Producer(producer_config(brokers, **{"transactional.id": "starling-normalizer-other"})).init_transactions(20)
+
+
+def _read(brokers: str) -> None:
+    list(read_topic(brokers, "normalizer.dlq"))
+
+
+def _name_a_group(brokers: str) -> None:
+    """Read without a membership, as every bounded read does. The client looks up the coordinator of the group all the same."""
+    consumer = range_consumer(brokers, "starling-reader")
+    try:
+        consumer.assign([TopicPartition("normalizer.dlq", 0, OFFSET_BEGINNING)])
+        for message in (consumer.poll(0.5) for _ in range(8)):
+            _check(message)
+    finally:
+        consumer.close()
+
+
+def _check(message: Message | None) -> None:
+    error = None if message is None else message.error()
+    if error is not None and error.code() != PARTITION_EOF:
+        raise KafkaException(error)
+
+
+def _join(brokers: str) -> None:
+    consumer = Consumer(consumer_config(brokers, "starling-projector-events", **{"enable.partition.eof": True}))
+    try:
+        consumer.subscribe(["events.behaviour"])
+        _check(eventually(lambda: consumer.poll(1)))
+    finally:
+        consumer.close()
+
+
+def _request_offsets(brokers: str) -> None:
+    consumer = Consumer(consumer_config(brokers, "starling-api-backfill"))
+    try:
+        offsets(consumer, [("events.behaviour", 0)], OFFSET_END, 10)
+    finally:
+        consumer.close()
+
+
+@pytest.mark.parametrize(
+    ("service", "resource", "name", "operation", "call"),
+    [
+        ("ingest", Resource.TOPIC, "ingest.dlq", Operation.WRITE, _write),
+        ("normalizer", Resource.TRANSACTIONAL_ID, "starling-normalizer-", Operation.WRITE, _begin_transaction),
+        ("operator", Resource.TOPIC, "normalizer.dlq", Operation.READ, _read),
+        ("operator", Resource.GROUP, "starling-reader", Operation.DESCRIBE, _name_a_group),
+        ("projector", Resource.GROUP, "starling-projector-events", Operation.READ, _join),
+        ("api", Resource.TOPIC, "events.behaviour", Operation.DESCRIBE, _request_offsets),
+    ],
+    ids=["write", "transactions", "read", "name a group", "join a group", "offsets"],
+)
+def test_each_class_of_rights_is_needed(  # noqa: PLR0917 - a table of cases
+    secure: Secure,
+    as_user: Callable[[str], None],
+    service: str,
+    resource: Resource,
+    name: str,
+    operation: Operation,
+    call: Callable[[str], None],
+) -> None:
+    as_user(service)
+    call(secure.broker.password)
+    admin = AdminClient({"bootstrap.servers": secure.broker.opened})
+    [right] = [one for one in _service(service).rights if (one.resource, one.name, one.operation) == (resource, name, operation)]
+    rules = rules_of([Service(service, "", [right])], PRINCIPALS)
+    remove(admin, rules)
+    try:
+        with pytest.raises((BrokerUnavailable, KafkaException), match=r"(?i)authoriz|unknown partition"):
+            # A rule takes effect a moment after its removal.
+            eventually(lambda: call(secure.broker.password), 30)
+    finally:
+        create(admin, rules)
+
+
+def _service(name: str) -> Service:
+    return next(one for one in load_services(load_catalogue()) if one.name == name)
+
+
+STRANGERS = {"ingest": "projector", "normalizer": "ingest", "delivery": "api"}
+"""Service -> the service whose user it has."""
+
+
+@pytest.fixture(scope="module")
+def strangers(secure: Secure) -> Iterator[Mapping[str, Process]]:
+    """Started at once, because each start takes seconds."""
+    with ExitStack() as last:
+        yield {name: last.enter_context(secure.process(name, user, ready=False)) for name, user in STRANGERS.items()}
+
+
+@pytest.mark.parametrize(("service", "user"), STRANGERS.items())
+def test_a_service_with_the_user_of_another_one_waits_and_reports_it(
+    strangers: Mapping[str, Process], service: str, user: str
+) -> None:
+    process, reason = strangers[service], f"the user starling-{user} is not that of {service}"
+    assert reason in eventually(lambda: _problem(process))
+    assert f"starling deploy acls --service {service} --apply" in _problem(process)
+    assert httpx.get(f"{process.url}/healthz", trust_env=False).status_code == 200
+    assert process.process.poll() is None
+    assert reason in process.log.read_text()
+
+
+def test_a_wrong_password_is_reported(secure: Secure) -> None:
+    with secure.process("projector", ready=False, STARLING_KAFKA__SASL_PASSWORD="guessed") as process:
+        assert "does not accept the connection" in eventually(lambda: _problem(process))
+        assert process.process.poll() is None
+
+
+def test_a_service_goes_on_when_its_rights_are_granted(secure: Secure) -> None:
+    admin = AdminClient({"bootstrap.servers": secure.broker.opened})
+    remove(admin, [one for one in rules_of([_service("normalizer")], PRINCIPALS) if one.name == "starling-normalizer-"])
+    remove(admin, [one for one in rules_of([_service("projector")], PRINCIPALS) if one.name == "segments.progress"])
+    with secure.process("normalizer", ready=False) as normalizer, secure.process("projector", ready=False) as projector:
+        assert "read segments.progress" in eventually(lambda: _problem(projector))
+        assert "transactional id" in eventually(lambda: _problem(normalizer, "transactions"))
+        assert secure.acls("--apply")[-1] == "2 created, 0 removed"
+        eventually(projector.is_ready)
+        eventually(normalizer.is_ready)
+
+
+def _problem(process: Process, check: str = "broker") -> str:
+    """Return the reason of a failed check; empty while there is none."""
+    assert process.process.poll() is None, process.log.read_text()
+    try:
+        answer = httpx.get(f"{process.url}/readyz", timeout=15, trust_env=False)
+    except httpx.TransportError:
+        return ""
+    found: str = answer.json()["checks"].get(check, "ok")
+    return "" if found == "ok" else found
+
+
+def test_a_second_run_changes_nothing_and_prune_removes_what_no_service_needs(secure: Secure) -> None:
+    admin = AdminClient({"bootstrap.servers": secure.broker.opened})
+    needless = Right(Resource.TOPIC, "events.profile", False, Operation.READ, "")
+    other = rules_of([Service("ingest", "", [needless])], Principals("User:somebody-{service}"))  # vocabulary: somebody: a name
+    create(admin, [*rules_of([Service("ingest", "", [needless])], PRINCIPALS), *other])
+    line = "User:starling-ingest  read  topic events.profile"
+    assert secure.acls("--dry-run") == [
+        "1 other rights of the same users stay: --prune removes them",
+        "0 would be created, 0 would be removed",
+    ]
+    assert secure.acls("--dry-run", "--prune") == [f"- {line}", "0 would be created, 1 would be removed"]
+    assert secure.acls("--apply", "--prune") == [f"- {line}", "0 created, 1 removed"]
+    assert secure.acls("--apply", "--prune") == ["0 created, 0 removed"]
+    remove(admin, other)
+
+
+def test_the_commands_for_kafka_acls_create_the_same_rights(secure: Secure, tmp_path: Path) -> None:
+    words = ("--service", "segmenter", "--principal", "User:CN={service},O=Example")
+    config = tmp_path / "client.properties"
+    config.write_text("")
+    java = [find_java().command, "-Xmx128m", "-cp", f"{runtime_jars('kafka')[0].parent}/*", "org.apache.kafka.tools.AclCommand"]
+    commands = [line for line in secure.acls(*words, "--format", "kafka-acls") if not line.startswith("#")]
+    for command in commands:
+        tool, *arguments = shlex.split(command.replace("$BROKERS", secure.broker.opened).replace("$CONFIG", str(config)))
+        assert tool == "kafka-acls.sh"
+        subprocess.run([*java, *arguments], check=True, capture_output=True)
+    assert secure.acls(*words, "--dry-run") == ["0 would be created, 0 would be removed"]
+
+
+@pytest.mark.parametrize("arguments", [("--dry-run",), ("--apply",)])
+def test_a_broker_that_does_not_let_the_user_administer_access_is_named_with_the_cure(
+    secure: Secure, stack: Stack, arguments: tuple[str, ...]
+) -> None:
+    refused = secure.command("deploy", "acls", *arguments, user="deploy")
+    assert (refused.returncode, refused.stdout) == (1, "")
+    assert "this user may not administer access: use a user of super.users" in refused.stderr
+    without: dict[str, Any] = {"STARLING_KAFKA__BROKERS": stack.brokers}
+    unsecured = run([sys.executable, "-m", "starling_cli", "deploy", "acls", *arguments], without)
+    assert unsecured.returncode == 1
+    assert "the broker has no authorizer" in unsecured.stderr
+
+
+def test_the_step_of_the_chart_does_the_same(secure: Secure) -> None:
+    environment = secure.broker.with_password() | {"STARLING_ACLS_PRUNE": "true"}
+    done = run([sys.executable, "-m", "starling_common.deploy_acls"], environment)
+    assert (done.returncode, done.stdout) == (0, "0 created, 0 removed\n"), done.stderr
+    refused = run([sys.executable, "-m", "starling_common.deploy_acls"], secure.environment("deploy"))
+    assert refused.returncode == 1
+    assert "may not administer access" in refused.stderr
