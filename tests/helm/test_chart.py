@@ -16,6 +16,9 @@ from pydantic_settings import BaseSettings
 
 from starling_api.settings import ApiSettings
 from starling_common.deploy import DeploySettings
+from starling_common.deploy_acls import AclSettings
+from starling_common.kafka.access import load_services
+from starling_common.kafka.topics import load_catalogue
 from starling_common.settings import Cassandra
 from starling_common.verify import VerifySettings
 from starling_delivery.network import addresses
@@ -181,6 +184,48 @@ def test_every_process_connects_to_a_secured_broker(component: str, monkeypatch:
     assert (kafka.security_protocol, kafka.sasl_mechanism, kafka.sasl_username) == ("SASL_SSL", "SCRAM-SHA-256", "starling")
     assert (kafka.sasl_password, kafka.ssl_check_hostname) == (SecretStr("of kafka"), False)
     mounted_files(component, kafka, "kafka")
+
+
+OWN_USERS = {"kafka": {"security": {"username": "starling-{service}", "passwordKey": "{service}"}}}
+
+
+@pytest.mark.parametrize("component", CONNECTED)
+def test_each_component_can_have_a_user_of_its_own(component: str) -> None:
+    service = "auditor" if component == "test" else component
+    assert service in {one.name for one in load_services(load_catalogue())}
+    manifests = rendered(OWN_USERS, "everything")
+    [pod] = [one for one in workloads(manifests) if one.component == component]
+    [password] = [one for one in pod.container["env"] if one["name"] == "STARLING_KAFKA__SASL_PASSWORD"]
+    assert password["valueFrom"]["secretKeyRef"] == {"name": "kafka-starling", "key": service}
+    names = [one.get("value") for one in pod.container["env"] if one["name"] == "STARLING_KAFKA__SASL_USERNAME"]
+    maps = [one["data"] for one in of_kind(manifests, "ConfigMap") if one["metadata"]["name"].endswith(f"-{component}")]
+    names += [data["STARLING_KAFKA__SASL_USERNAME"] for data in maps]
+    assert names == [f"starling-{service}"]
+
+
+def test_the_deploy_step_creates_the_rights_before_the_topics_if_asked(monkeypatch: pytest.MonkeyPatch) -> None:
+    [pod] = [one for one in workloads(rendered(OWN_USERS, "everything")) if one.component == "deploy"]
+    assert "initContainers" not in pod.spec
+    acls = {"apply": True, "prune": True, "principal": "User:s-{service}", "username": "root", "existingSecret": "kafka-root"}
+    values = {"kafka": OWN_USERS["kafka"] | {"acls": acls}}
+    [pod] = [one for one in workloads(rendered(values, "everything")) if one.component == "deploy"]
+    [container] = pod.spec["initContainers"]
+    assert container["command"][-1] == "starling_common.deploy_acls"
+    given = {one["name"]: one.get("value", one.get("valueFrom", {}).get("secretKeyRef")) for one in container["env"]}
+    assert given["STARLING_KAFKA__SASL_PASSWORD"] == {"name": "kafka-root", "key": "password"}
+    for name, value in given.items():
+        monkeypatch.setenv(name, value if isinstance(value, str) else "a password")
+    settings = AclSettings()
+    assert (settings.kafka.sasl_username, settings.acls_principal, settings.acls_prune) == ("root", "User:s-{service}", True)
+    [own] = [one["value"] for one in pod.container["env"] if one["name"] == "STARLING_KAFKA__SASL_USERNAME"]
+    assert own == "starling-deploy"
+
+
+def test_a_rotation_of_secrets_replaces_every_pod() -> None:
+    before, after = (workloads(rendered({"secretsRevision": revision}, "everything")) for revision in ("1", "2"))
+    templates = [{one.component: one.manifest["spec"]["template"]["metadata"] for one in found} for found in (before, after)]
+    same = {component for component, metadata in templates[0].items() if templates[1][component] == metadata}
+    assert same == {"deploy", "test"}  # they run once for each upgrade
 
 
 @pytest.mark.parametrize("component", CONNECTED)
@@ -727,6 +772,8 @@ def test_a_bad_value_is_refused_with_its_path(values: Mapping[str, Any], path: s
         ({"kafka": {"brokers": ""}}, "kafka.brokers: set the addresses"),
         ({"kafka": {"security": {"protocol": "SASL_SSL"}}}, "kafka.security: SASL_SSL needs username and existingSecret"),
         ({"kafka": {"security": {"caSecret": "ca"}}}, "kafka.security.protocol: PLAINTEXT uses no certificates"),
+        ({"kafka": {"acls": {"apply": True}}}, "kafka.acls.apply: a broker knows no users"),
+        ({"kafka": {"acls": {"username": "root"}}}, "kafka.acls: username and existingSecret belong together"),
         ({"cassandra": {"security": {"caSecret": "ca"}}}, "cassandra.security.ssl: the other values have no effect"),
         ({"schemaRegistry": {"url": ""}}, "schemaRegistry.url: set the root"),
         ({"cassandra": {"contactPoints": ""}}, "cassandra.contactPoints: set the hosts"),

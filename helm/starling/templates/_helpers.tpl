@@ -85,7 +85,20 @@ annotations: {{- toYaml . | nindent 2 }}
 {{- end }}
 {{- end }}
 
-{{/* The connections as environment variables. Credentials are in secrets. */}}
+{{/*
+The values of the connections of one component, as YAML: {service} in the user of the broker and in its secret is the name that
+`starling deploy acls` gives the component. `helm test` has the rights of an auditor. Input: root and name.
+*/}}
+{{- define "starling.connections" -}}
+{{- $service := ternary "auditor" .name (eq .name "test") }}
+{{- $kafka := deepCopy .root.Values.kafka }}
+{{- range $key := tuple "username" "existingSecret" "passwordKey" }}
+{{- $_ := set $kafka.security $key (replace "{service}" $service (get $kafka.security $key)) }}
+{{- end }}
+{{- toYaml (dict "Values" (dict "kafka" $kafka "schemaRegistry" .root.Values.schemaRegistry)) }}
+{{- end }}
+
+{{/* The connections as environment variables. Credentials are in secrets. Input: `starling.connections`. */}}
 {{- define "starling.connectionEnvironment" -}}
 STARLING_KAFKA__BROKERS: {{ .Values.kafka.brokers | quote }}
 {{- with .Values.kafka.security }}
@@ -119,7 +132,16 @@ STARLING_REGISTRY__SSL_KEY_FILE: /etc/starling/registry/certificate/tls.key
 {{- end }}
 {{- end }}
 
-{{/* The credentials for the broker and the registry, as variables of a container. */}}
+{{/* The values of the connections with the user who administers access to the broker, as YAML. */}}
+{{- define "starling.acls.root" -}}
+{{- $kafka := deepCopy .Values.kafka }}
+{{- if $kafka.acls.username }}
+{{- $_ := set $kafka "security" (merge (pick $kafka.acls "username" "existingSecret" "passwordKey") $kafka.security) }}
+{{- end }}
+{{- toYaml (dict "Values" (dict "kafka" $kafka "schemaRegistry" .Values.schemaRegistry)) }}
+{{- end }}
+
+{{/* The credentials for the broker and the registry, as variables of a container. Input: `starling.connections`. */}}
 {{- define "starling.connectionCredentials" -}}
 {{- with .Values.kafka.security }}
 {{- if hasPrefix "SASL" .protocol }}

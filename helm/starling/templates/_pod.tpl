@@ -18,7 +18,7 @@ The parts of a pod that every component has. Input: root, name, values, and
 {{- $fixed := dict "STARLING_HTTP__HOST" "0.0.0.0" "STARLING_HTTP__PORT" "8080" "STARLING_LOG_LEVEL" .root.Values.logLevel }}
 {{- $connections := dict }}
 {{- if not .isolated }}
-{{- $connections = merge (dict "STARLING_CLOCK" .root.Values.clock) (include "starling.connectionEnvironment" .root | fromYaml) }}
+{{- $connections = merge (dict "STARLING_CLOCK" .root.Values.clock) (include "starling.connectionEnvironment" (include "starling.connections" . | fromYaml) | fromYaml) }}
 {{- end }}
 {{- $cassandra := ternary (include "starling.cassandraEnvironment" .root | fromYaml) (dict) (default false .cassandra) }}
 {{- include "starling.environment" (merge (dict) (default (dict) .values.settings) (default (dict) .environment) $connections $cassandra $fixed) | trim }}
@@ -58,7 +58,7 @@ automountServiceAccountToken: false
 {{- if .cassandra }}{{ $secrets = append $secrets .root.Values.cassandra.auth }}{{ end }}
 {{- if eq .name "ingest" }}{{ $secrets = append $secrets .values.writeKeys }}{{ end }}
 {{- if eq .name "api" }}{{ $secrets = append $secrets .values.tokens }}{{ end }}
-{{- printf "%s%s%s" (include "starling.component.environment" .) (toJson $secrets) (default "" .more) | sha256sum }}
+{{- printf "%s%s%s%s" (include "starling.component.environment" .) (toJson $secrets) (default "" .more) .root.Values.secretsRevision | sha256sum }}
 {{- end }}
 
 {{/* Without the version of the chart: a new chart with the same image restarts no pod. */}}
@@ -162,7 +162,7 @@ containers:
             key: {{ .key }}
       {{- end }}
       {{- if not .isolated }}
-      {{- with include "starling.connectionCredentials" .root | trim }}
+      {{- with include "starling.connectionCredentials" (include "starling.connections" . | fromYaml) | trim }}
       {{- . | nindent 6 }}
       {{- end }}
       {{- end }}
@@ -597,7 +597,7 @@ The pods of a Job with the image of the deploy step. Input: root, name, values, 
   secret        the secret with the login of Cassandra
 */}}
 {{- define "starling.once.podTemplate" -}}
-{{- $connections := merge (include "starling.connectionEnvironment" .root | fromYaml) (include "starling.cassandraEnvironment" .root | fromYaml) -}}
+{{- $connections := merge (include "starling.connectionEnvironment" (include "starling.connections" . | fromYaml) | fromYaml) (include "starling.cassandraEnvironment" .root | fromYaml) -}}
 metadata:
   labels: {{- include "starling.component.podLabels" . | nindent 4 }}
   {{- with merge (dict) .values.podAnnotations .root.Values.commonAnnotations }}
@@ -624,6 +624,36 @@ spec:
   {{- with .values.tolerations }}
   tolerations: {{- toYaml . | nindent 4 }}
   {{- end }}
+  {{- if .acls }}
+  initContainers:
+    # The topics are created with rights that this container creates.
+    - name: acls
+      image: {{ include "starling.component.image" . | quote }}
+      imagePullPolicy: {{ .root.Values.image.pullPolicy }}
+      command: [tini, --, python, -m, starling_common.deploy_acls]
+      securityContext: {{- include "starling.component.securityContext" . | nindent 8 }}
+      env:
+        {{- range $variable, $value := include "starling.connectionEnvironment" (include "starling.acls.root" .root | fromYaml) | fromYaml }}
+        - name: {{ $variable }}
+          value: {{ $value | quote }}
+        {{- end }}
+        - name: STARLING_ACLS_PRINCIPAL
+          value: {{ .root.Values.kafka.acls.principal | quote }}
+        - name: STARLING_ACLS_PRUNE
+          value: {{ .root.Values.kafka.acls.prune | quote }}
+        {{- with include "starling.connectionCredentials" (include "starling.acls.root" .root | fromYaml) | trim }}
+        {{- . | nindent 8 }}
+        {{- end }}
+      {{- with .values.resources }}
+      resources: {{- toYaml . | nindent 8 }}
+      {{- end }}
+      volumeMounts:
+        - name: tmp
+          mountPath: /tmp
+        {{- with include "starling.certificates" (dict "kind" "mounts" "root" .root "cassandra" false) | trim }}
+        {{- . | nindent 8 }}
+        {{- end }}
+  {{- end }}
   containers:
     - name: {{ .name }}
       image: {{ include "starling.component.image" . | quote }}
@@ -635,7 +665,7 @@ spec:
         - name: {{ $variable }}
           value: {{ $value | quote }}
         {{- end }}
-        {{- with include "starling.connectionCredentials" .root | trim }}
+        {{- with include "starling.connectionCredentials" (include "starling.connections" . | fromYaml) | trim }}
         {{- . | nindent 8 }}
         {{- end }}
         {{- if include "starling.cassandra.secured" .root }}
