@@ -1,0 +1,1 @@
+"""A discrete-event simulation of the pipeline with measured service times: `make simulate`."""
