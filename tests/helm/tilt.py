@@ -99,7 +99,6 @@ def execute(source: str) -> Recorded:
         return record
 
     dialect = starlark.Dialect.extended()
-    dialect.enable_top_level_stmt = True
     module, extension = starlark.Module(), starlark.Module()
     for name in _BUILTINS:
         (extension if name.endswith("_with_restart") else module).add_callable(name, recorder(name))
