@@ -122,9 +122,10 @@ release: setup ## wheels, chart, SBOMs, licences, checksums and notes in out/rel
 settings-reference: setup ## docs/reference/settings.md, generated from the settings models
 	@$(PYTHON) -m tools.settings_reference
 
-capacity: setup ## the rates of starling plan-capacity from benchmarks/results, and the figures of docs/how-to/capacity.md
+capacity: setup ## the rates of starling plan-capacity from benchmarks/results, the figures of docs/how-to/capacity.md and the presets of the chart
 	@$(PYTHON) -m tools.capacity_rates
 	@$(PYTHON) -m tools.capacity_guide
+	@$(PYTHON) -m tools.chart_presets
 
 simulate: setup ## the large size of the capacity guide with faults, simulated at 100,000 events/s: results as JSON, charts in docs/how-to, minutes
 	@$(PYTHON) -m tools.simulation
