@@ -37,6 +37,21 @@ def test_defining_claims_publishes_and_shows() -> None:
     assert world.slept_seconds == 0
 
 
+def test_definitions_whose_claims_were_lost_can_be_changed_and_not_created_again() -> None:
+    world = World()
+    commands = world.commands
+    commands.define(SEGMENTS, AUTHOR, BUYERS)
+    paused_before = commands.pause(SEGMENTS, AUTHOR, "buyers", None)
+    world.claims.newest_claims.clear()
+    assert commands.put(SEGMENTS, AUTHOR, "buyers", BUYERS, None) == (False, paused_before)
+    with pytest.raises(DefinitionRefused):
+        commands.define(SEGMENTS, AUTHOR, BUYERS)
+    world.claims.newest_claims.clear()
+    changed = commands.revise(SEGMENTS, AUTHOR, "buyers", {**BUYERS, "where": {"event": "Signed Up"}}, paused_before.revision)
+    assert (changed.version, changed.status) == (2, "paused")
+    assert [(change.action, change.version) for change in world.published] == [("DEFINED", 1), ("PAUSED", 1), ("PAUSED", 2)]
+
+
 def test_a_write_waits_a_limited_time_for_the_read_model() -> None:
     world = World(projector_is_down=True)
     made = world.commands.define(SEGMENTS, AUTHOR, BUYERS)

@@ -35,6 +35,11 @@ def status_after(action: str) -> str:
         raise UnknownAction(action) from None
 
 
+def action_before(status: str) -> str:
+    """Return the first action of `STATUS_AFTER` that leads to a status. Raises: StopIteration for an unknown status."""
+    return next(action for action, found in STATUS_AFTER.items() if found == status)
+
+
 def definitions_fold(fold: Callable[[T, Record], Outcome[T]]) -> Callable[[T, bytes, Record | None], Outcome[T]]:
     """Return `fold` for a `FoldedTopic` of definitions: a record without a value or with an unknown action is refused."""
 

@@ -20,6 +20,7 @@ from starling_api.definitions.definition import (
     is_same,
     paused,
     refuse_read_only,
+    restored,
     resumed,
     revised,
     used_segments,
@@ -284,7 +285,13 @@ class Commands:
         deadline_micros = self.now_micros() + int(READ_YOUR_WRITES_SECONDS * 1_000_000)
         while True:
             claim = self.claims.newest(author.workspace, kind.name, key)
-            if claim is None or claim.published:
+            if claim is None:
+                shown = self.reader.definition(author.workspace, kind.name, key)
+                if shown is None:
+                    return None
+                self._claim_again(author, shown)
+                continue
+            if claim.published:
                 return claim
             if self.now_micros() - claim.change.recorded_at_micros > ABANDONED_MICROS:
                 if self._resolved(claim.change):
@@ -294,6 +301,12 @@ class Commands:
             if self.now_micros() > deadline_micros:
                 raise ResourceBusy(f"another request is changing {key!r}: send the request again in a few seconds")
             self.sleep(_POLL_SECONDS)
+
+    def _claim_again(self, author: Author, shown: Definition) -> None:
+        """Store the claim of a definition that has none: the claims were lost, and the read models rebuilt from the topics."""
+        change = restored(author, shown)
+        if self.claims.claim(change, None):
+            self.claims.mark_published(change)
 
     def _resolved(self, change: Change) -> bool:
         """Return whether an abandoned change was part of a batch, after completing or reverting that batch."""

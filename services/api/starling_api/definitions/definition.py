@@ -8,7 +8,7 @@ from typing import Any, Final
 from starling_api.definitions.webhook_fields import previous_secret_expires_at
 from starling_api.http.errors import ReadOnly
 from starling_common.cassandra.read_models import ARCHIVED, COMPUTED_TRAIT, DEFINED, LIST, SEGMENT
-from starling_common.records.definitions import status_after
+from starling_common.records.definitions import action_before, status_after
 from starling_common.time.instants import format_instant
 from starling_common.values import Workspace, deterministic_id
 from starling_common.wire import Record
@@ -109,6 +109,22 @@ def defined(kind: str, author: Author, document: Mapping[str, Any], now_micros: 
         correlation_id=author.correlation_id,
         created_at_micros=now_micros,
         recorded_at_micros=now_micros,
+    )
+
+
+def restored(author: Author, shown: Definition) -> Change:
+    """Return a change that leads to the definition. The action and the author of the original are not known."""
+    return Change(
+        workspace=author.workspace,
+        kind=shown.kind,
+        key=shown.key,
+        version=shown.version,
+        action=action_before(shown.status),
+        document=shown.document,
+        actor=author.name,
+        correlation_id=author.correlation_id,
+        created_at_micros=shown.created_at_micros,
+        recorded_at_micros=shown.recorded_at_micros,
     )
 
 
