@@ -14,6 +14,16 @@ def test_a_stage_without_a_consumer_group_of_its_own_is_refused(command: object,
         command(name)
 
 
+def test_only_the_projector_is_rewound(monkeypatch: pytest.MonkeyPatch) -> None:
+    called: list[tuple[object, ...]] = []
+    monkeypatch.setattr(stage, "operate", lambda *words: called.append(words))
+    stage.rewind("projector-events")
+    assert called == [(None, "projector-events", "rewind")]
+    for name in ("webhook", "segmenter", "ingest"):
+        with pytest.raises(NotPossible, match="only projector and projector-events can be rewound"):
+            stage.rewind(name)
+
+
 @pytest.mark.parametrize(("command", "word"), [(stage.resume, "resume"), (stage.accept_loss, "accept-loss")])
 def test_a_command_is_passed_to_the_stream_layer(monkeypatch: pytest.MonkeyPatch, command: object, word: str) -> None:
     called: list[tuple[object, ...]] = []

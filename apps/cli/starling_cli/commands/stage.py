@@ -21,6 +21,9 @@ stage_app = typer.Typer(
 _SPARK: Final = {"profiles": "spark", "lake": "lake", "views": "views"}
 """Stages whose offsets are in Spark's checkpoints -> the part of the local stack."""
 
+REWOUND: Final = ("projector", "projector-events")
+"""Stages whose writes are safe to repeat: webhooks would be sent again."""
+
 Stage = Annotated[str, typer.Argument(metavar="STAGE", help="A stage of `starling status`, such as segmenter.")]
 
 
@@ -34,6 +37,14 @@ def resume(stage: Stage, data_dir: DataDir = None) -> None:
 def accept_loss(stage: Stage, data_dir: DataDir = None) -> None:
     """Continue a stage without input that expired, or at the start of a topic that was created again. The stage must be stopped."""
     _continue(data_dir, stage, "accept-loss")
+
+
+@stage_app.command("rewind")
+def rewind(stage: Stage, data_dir: DataDir = None) -> None:
+    """Read the input of the projector from its start again, to fill tables that were lost. The stage must be stopped."""
+    if stage not in REWOUND:
+        raise NotPossible(f"the stage {stage} would process its input twice: only {' and '.join(REWOUND)} can be rewound")
+    operate(data_dir, stage, "rewind")
 
 
 def _continue(data_dir: Path | None, stage: str, command: str) -> None:

@@ -44,7 +44,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     settings = OperationSettings()
     source = Source(settings.kafka.brokers, settings.registry.url, settings.cassandra, options.disk)
     try:
-        if options.run in {resume, accept_loss}:
+        if options.run in {resume, accept_loss, rewind}:
             return int(options.run(source, options))
         with closing(Audit(options.stage, source, readable_of(options.stage))) as audit:
             return int(options.run(audit, options))
@@ -118,6 +118,11 @@ def accept_loss(source: Source, options: argparse.Namespace) -> int:
     return _print_moves(positions.accept_loss(source.brokers, source.registry_url, options.stage, options.timeout))
 
 
+def rewind(source: Source, options: argparse.Namespace) -> int:
+    """Continue a stage without states at the start of its input; the projector then fills empty tables."""
+    return _print_moves(positions.rewind(source.brokers, source.registry_url, options.stage, options.timeout))
+
+
 def _print_moves(moves: Sequence[Moved]) -> int:
     for one in moves:
         _print(f"{one.topic} {one.partition}: {'none' if one.before is None else one.before} -> {one.offset}")
@@ -150,7 +155,7 @@ def _parser() -> argparse.ArgumentParser:
     rebuilding.add_argument("partition", help="a number, or `all`")
     rebuilding.add_argument("--timeout", type=float, default=120.0, help="seconds")
     rebuilding.set_defaults(run=rebuild)
-    for name, run in (("resume", resume), ("accept-loss", accept_loss)):
+    for name, run in (("resume", resume), ("accept-loss", accept_loss), ("rewind", rewind)):
         moving = commands.add_parser(name, help=run.__doc__)
         moving.add_argument("--timeout", type=float, default=120.0, help="seconds to wait until all workers have left the group")
         moving.set_defaults(run=run)

@@ -53,6 +53,20 @@ def accept_loss(brokers: str, registry_url: str, stage: str, timeout_seconds: fl
     return _move(brokers, registry_url, stage, accepted_offsets, timeout_seconds)
 
 
+def rewind(brokers: str, registry_url: str, stage: str, timeout_seconds: float) -> list[Moved]:
+    """Commit the start of every input of a stage without states, which then processes all records again.
+
+    Raises: CannotMove, KafkaException, BrokerUnavailable, RegistryUnavailable.
+    """
+    return _move(brokers, registry_url, stage, _first_offsets, timeout_seconds)
+
+
+def _first_offsets(meta: TaskMeta, inputs: Mapping[str, InputRange]) -> dict[str, int]:
+    if meta.units > 0:
+        raise ValueError("a stage with states would fold every record a second time")
+    return {topic: one.start for topic, one in inputs.items()}
+
+
 def _move(brokers: str, registry_url: str, stage: str, choose: Choose, timeout_seconds: float) -> list[Moved]:
     known = {one.name: one for one in load_catalogue().stages}.get(stage)
     group = f"starling-{stage}" if known is None else known.group
@@ -85,7 +99,8 @@ def _moves(consumer: Consumer, topics: set[str], metas: Mapping[int, TaskMeta], 
         try:
             chosen = choose(metas.get(number, TaskMeta()), ranges)
         except ValueError as cause:
-            raise CannotMove(f"partition {number}: {cause}: use `accept-loss`") from cause
+            instead = "use `starling state rebuild`" if choose is _first_offsets else "use `accept-loss`"
+            raise CannotMove(f"partition {number}: {cause}: {instead}") from cause
         moves += [Moved(topic, number, ranges[topic].committed, offset) for topic, offset in chosen.items()]
     return moves
 
