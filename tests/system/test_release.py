@@ -142,6 +142,6 @@ def test_the_sbom_of_an_image_lists_its_lock(clone: Path, out: Path) -> None:
         jars = listed - python
         assert all(purl.startswith("pkg:maven/") for purl in jars)
         assert bool(jars) is (image == "spark")
-        rows = list(csv.DictReader((out / "licences.csv").open()))
+        rows = list(csv.DictReader((out / "licences.csv").read_text().splitlines()))
         assert {row["package"] for row in rows if image in row["images"].split()} == {purl.partition("@")[0] for purl in listed}
         assert all(row["licence"] != "unknown" for row in rows)
