@@ -21,6 +21,8 @@ from tests.docker.stages import ROOT, Stage
 _PLACES = ("/src", "/wheels", "/opt/build", "/opt/starling", "/opt/jars")
 """Directories of the image that this machine must not have: it would be taken for the image's."""
 _PATH = "/usr/local/bin:/usr/local/sbin:/usr/sbin:/usr/bin:/sbin:/bin"
+_IGNORED = ("*.so", "__pycache__", ".compiled")
+"""As .dockerignore leaves them out of the context."""
 _INDEX = re.compile(
     r"PIP_(INDEX_URL|EXTRA_INDEX_URL|CERT|FIND_LINKS|DEFAULT_TIMEOUT|TRUSTED_HOST)|(HTTPS?|NO)_PROXY", re.IGNORECASE
 )
@@ -119,10 +121,7 @@ class ImageBuild:
         for source in sources:
             place = directory / target / (Path(source).name if target.endswith("/") else "")
             if (ROOT / source).is_dir():
-                # As .dockerignore leaves them out.
-                shutil.copytree(
-                    ROOT / source, place, dirs_exist_ok=True, ignore=shutil.ignore_patterns("*.so", "__pycache__", ".compiled")
-                )
+                shutil.copytree(ROOT / source, place, dirs_exist_ok=True, ignore=shutil.ignore_patterns(*_IGNORED))
             else:
                 place.parent.mkdir(parents=True, exist_ok=True)
                 shutil.copy2(ROOT / source, place)
