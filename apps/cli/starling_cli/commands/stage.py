@@ -10,7 +10,7 @@ import typer
 
 from starling_cli.commands.common import DataDir, instance_at, running_options
 from starling_cli.commands.state import operate
-from starling_common.kafka.topics import load_catalogue
+from starling_common.kafka.topics import REPEATABLE_STAGES, load_catalogue
 from starling_local.errors import NotPossible
 from starling_local.stack.jobs import environment_of_job
 
@@ -20,9 +20,6 @@ stage_app = typer.Typer(
 
 _SPARK: Final = {"profiles": "spark", "lake": "lake", "views": "views"}
 """Stages whose offsets are in Spark's checkpoints -> the part of the local stack."""
-
-REWOUND: Final = ("projector", "projector-events")
-"""Stages whose writes are safe to repeat: webhooks would be sent again."""
 
 Stage = Annotated[str, typer.Argument(metavar="STAGE", help="A stage of `starling status`, such as segmenter.")]
 
@@ -42,8 +39,8 @@ def accept_loss(stage: Stage, data_dir: DataDir = None) -> None:
 @stage_app.command("rewind")
 def rewind(stage: Stage, data_dir: DataDir = None) -> None:
     """Read the input of the projector from its start again, to fill tables that were lost. The stage must be stopped."""
-    if stage not in REWOUND:
-        raise NotPossible(f"the stage {stage} would process its input twice: only {' and '.join(REWOUND)} can be rewound")
+    if stage not in REPEATABLE_STAGES:
+        raise NotPossible(f"the stage {stage} would process its input twice: only {' and '.join(REPEATABLE_STAGES)} can be rewound")
     operate(data_dir, stage, "rewind")
 
 

@@ -23,6 +23,8 @@ TRAIT_DEFINITIONS: Final = "computed-traits.definitions"
 WEBHOOK_DEFINITIONS: Final = "webhooks.definitions"
 LIST_DEFINITIONS: Final = "lists.definitions"
 LIST_MEMBERSHIP: Final = "lists.membership"
+REPEATABLE_STAGES: Final = ("projector", "projector-events")
+"""Stages that may process their input again from its start: their writes have no effect the second time."""
 ACCOUNT_ANSWERS: Final = "accounts.answers"
 ACCOUNT_TALLIES: Final = "accounts.tallies"
 MEMBERSHIP: Final = "segments.membership"

@@ -7,7 +7,7 @@ from confluent_kafka import Consumer, KafkaError, KafkaException, TopicPartition
 
 from starling_common.kafka.clients import committed, consumer_config, partitions_of, watermarks
 from starling_common.kafka.topic_range import range_consumer, read_range
-from starling_common.kafka.topics import load_catalogue
+from starling_common.kafka.topics import REPEATABLE_STAGES, load_catalogue
 from starling_common.retries import retrying
 from starling_common.wire import Registry
 from starling_stream.model.meta import TaskMeta, decode_meta
@@ -54,16 +54,16 @@ def accept_loss(brokers: str, registry_url: str, stage: str, timeout_seconds: fl
 
 
 def rewind(brokers: str, registry_url: str, stage: str, timeout_seconds: float) -> list[Moved]:
-    """Commit the start of every input of a stage without states, which then processes all records again.
+    """Commit the start of every input of a stage, which then processes all records again.
 
-    Raises: CannotMove, KafkaException, BrokerUnavailable, RegistryUnavailable.
+    Raises: CannotMove, also for a stage whose effects would be doubled; KafkaException, BrokerUnavailable, RegistryUnavailable.
     """
+    if stage not in REPEATABLE_STAGES:
+        raise CannotMove(f"{stage} would process its input twice: only {' and '.join(REPEATABLE_STAGES)} can be rewound")
     return _move(brokers, registry_url, stage, _first_offsets, timeout_seconds)
 
 
-def _first_offsets(meta: TaskMeta, inputs: Mapping[str, InputRange]) -> dict[str, int]:
-    if meta.units > 0:
-        raise ValueError("a stage with states would fold every record a second time")
+def _first_offsets(_meta: TaskMeta, inputs: Mapping[str, InputRange]) -> dict[str, int]:
     return {topic: one.start for topic, one in inputs.items()}
 
 
@@ -99,8 +99,7 @@ def _moves(consumer: Consumer, topics: set[str], metas: Mapping[int, TaskMeta], 
         try:
             chosen = choose(metas.get(number, TaskMeta()), ranges)
         except ValueError as cause:
-            instead = "use `starling state rebuild`" if choose is _first_offsets else "use `accept-loss`"
-            raise CannotMove(f"partition {number}: {cause}: {instead}") from cause
+            raise CannotMove(f"partition {number}: {cause}: use `accept-loss`") from cause
         moves += [Moved(topic, number, ranges[topic].committed, offset) for topic, offset in chosen.items()]
     return moves
 
