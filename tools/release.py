@@ -75,7 +75,7 @@ def refusals(root: Path, version: str) -> Iterator[str]:
         yield f"{version!r} is no version: write VERSION=x.y.z"
         return
     if changed := _git(root, "status", "--porcelain"):
-        yield f"the tree is dirty ({changed.splitlines()[0].strip()} …): commit or remove the changes"
+        yield f"the tree has uncommitted changes ({changed.splitlines()[0].strip()} …): commit or remove them"
     project = tomllib.loads((root / "pyproject.toml").read_text())["project"]["version"]
     if project != version:
         yield f"pyproject.toml: version is {project}, not {version}: change it"

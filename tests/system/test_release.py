@@ -66,11 +66,11 @@ def tree(clone: Path) -> Iterator[Path]:
     git(clone, "clean", "--quiet", "--force", "-d")
 
 
-def test_a_dirty_tree_stops_it(tree: Path) -> None:
+def test_an_uncommitted_change_stops_it(tree: Path) -> None:
     (tree / "note.txt").write_text("")
     refused = made(tree, NEXT)
     assert refused.returncode == 1
-    assert "the tree is dirty (?? note.txt …): commit or remove the changes" in refused.stderr
+    assert "the tree has uncommitted changes (?? note.txt …): commit or remove them" in refused.stderr
     assert not (tree / "out/release").exists()
 
 
