@@ -33,6 +33,7 @@ CALLBACKS: Final = {
     "daemon_threads": "socketserver reads it",
     "protocol_version": "http.server reads it",
     "pytest_*": "pytest calls it",
+    "pytestmark": "pytest reads it",
 }
 """Name, as a pattern -> the reason why it is used wherever it is defined."""
 

@@ -108,7 +108,7 @@ def test_it_contains_the_files_with_their_checksums(clone: Path, out: Path) -> N
     }  # fmt: skip
     [compiled] = native
     assert compiled.startswith(f"starling-{NEXT}-cp311-")
-    listed = dict(reversed(line.split()) for line in (out / "SHA256SUMS").read_text().splitlines())
+    listed = {name: digest for digest, name in (line.split() for line in (out / "SHA256SUMS").read_text().splitlines())}
     assert listed == {name: hashlib.sha256((out / name).read_bytes()).hexdigest() for name in names - {"SHA256SUMS"}}
     assert (out / "RELEASE_NOTES.md").read_text() == f"### Added\n\n{CHANGE}\n"
     refused = made(clone, NEXT)

@@ -65,7 +65,7 @@ def next_options(before: Options, requested: RequestedOptions, *, running: bool)
         views=before.views if requested.views is None else requested.views,
         backfill=before.backfill if requested.backfill is None else requested.backfill,
         scale={**before.scale, **requested.scale},
-        only=requested.only or before.only,
+        only=requested.only or (before.only if running else ()),
         workspaces=tuple(dict.fromkeys((*before.workspaces, *requested.workspaces))),
     )
     return before if changed == before else msgspec.structs.replace(changed, revision=before.revision + 1)

@@ -68,3 +68,10 @@ def test_scale_is_parsed() -> None:
 def test_a_bad_scale_is_refused(text: str) -> None:
     with pytest.raises(NotPossible, match="write SERVICE=N"):
         parse_scale([text])
+
+
+def test_the_parts_of_an_earlier_start_do_not_limit_the_next_one() -> None:
+    before = first_options(RequestedOptions(only=("deploy",)))
+    assert next_options(before, RequestedOptions(), running=False).only == ()
+    assert next_options(before, RequestedOptions(), running=True).only == ("deploy",)
+    assert next_options(before, RequestedOptions(only=("api",)), running=False).only == ("api",)
