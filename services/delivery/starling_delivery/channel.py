@@ -9,7 +9,8 @@ class Message:
     """One complete message to send.
 
     Shape: `delivery_id` is stable across attempts; `message_id` is the receiver's idempotency key; `payload` is the
-           body, equal in every attempt; `target_key` is the key of the webhook (or campaign) with the signing secret.
+           body, equal in every attempt; `target_key` is the key of the webhook (or campaign) with the signing secret. The message
+           of a batch has the changes of several users in its body, and no `user_id`.
     Units: `attempt` counts from 1.
     """
 

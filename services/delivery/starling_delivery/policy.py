@@ -38,6 +38,7 @@ def _request(change: Mapping[str, Any], target: Target, body: str, channel: str,
         "last_error": None,
         "segment_key": change["segment_key"],
         "correlation_id": change["correlation_id"],
+        "batch_limit": None,
     }
 
 

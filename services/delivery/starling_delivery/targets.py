@@ -14,12 +14,24 @@ SEGMENT_IDENTIFY: Final = "segment-identify"
 _FORMATS: Final = frozenset({STANDARD, SEGMENT_TRACK, SEGMENT_IDENTIFY})
 """The formats of a message: the membership change itself, or a call of the Segment specification."""
 
+_MOST_ITEMS: Final = 100
+_MOST_WAIT_MS: Final = 1000
+
+
+@dataclass(frozen=True, slots=True)
+class Batching:
+    """How many membership changes one request has at most, and how long the first of them waits for others."""
+
+    max_items: int
+    max_wait_ms: int
+
 
 @dataclass(frozen=True, slots=True)
 class Target:
     """One webhook. `segments` empty means every segment; `events` holds `entered` and/or `exited`.
 
-    `previous_secret` is the one before the last rotation; it signs too until `previous_until_ms`.
+    `previous_secret` is the one before the last rotation; it signs too until `previous_until_ms`. `batching` None: one membership
+    change a request.
     """
 
     workspace: str
@@ -35,6 +47,7 @@ class Target:
     headers: Mapping[str, str] = field(default_factory=dict)
     previous_secret: str | None = None
     previous_until_ms: int = 0
+    batching: Batching | None = None
 
     def secrets(self, now_ms: int) -> tuple[str, ...]:
         """Return the secrets that sign a message at that time, the newest first."""
@@ -100,6 +113,14 @@ def parse_target(record: Mapping[str, Any]) -> Target:
             headers=dict(document.get("headers") or {}),
             previous_secret=document.get("previous_secret"),
             previous_until_ms=int(document.get("previous_secret_until_ms", 0)),
+            batching=_batching(document.get("batch")),
         )
     except (KeyError, TypeError) as cause:
         raise ValueError(f"webhook {record['workspace']}/{record['key']}: {cause} is missing or of the wrong type") from cause
+
+
+def _batching(batch: Mapping[str, int] | None) -> Batching | None:
+    """Return the batching of a document, within the limits of this release."""
+    if batch is None:
+        return None
+    return Batching(max(1, min(batch["max_items"], _MOST_ITEMS)), max(0, min(batch["max_wait_ms"], _MOST_WAIT_MS)))

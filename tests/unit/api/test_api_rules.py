@@ -105,6 +105,14 @@ WEBHOOK = {"key": "shop", "url": "https://shop.example/hook", "secret": SECRET}
         pytest.param({"headers": {"X-A": "a" * 1001}}, "/headers/X-A", "wrong_type", id="a value that is too long"),
         pytest.param({"headers": {"X-A": 5}}, "/headers/X-A", "wrong_type", id="a number as a value"),
         pytest.param({"headers": {"X-A": "***"}}, "/headers/X-A", "wrong_type", id="the mask of no stored value"),
+        pytest.param({"batch": 100}, "/batch", "wrong_type", id="a number as a batch"),
+        pytest.param({"batch": {"max_items": 0}}, "/batch/max_items", "wrong_type", id="an empty batch"),
+        pytest.param({"batch": {"max_items": 101}}, "/batch/max_items", "wrong_type", id="a batch that is too large"),
+        pytest.param({"batch": {"max_items": True}}, "/batch/max_items", "wrong_type", id="true as a number"),
+        pytest.param({"batch": {"max_items": 1.5}}, "/batch/max_items", "wrong_type", id="a part of a change"),
+        pytest.param({"batch": {"max_wait_ms": -1}}, "/batch/max_wait_ms", "wrong_type", id="a wait before the change"),
+        pytest.param({"batch": {"max_wait_ms": 1001}}, "/batch/max_wait_ms", "wrong_type", id="a wait that is too long"),
+        pytest.param({"batch": {"size/a": None}}, "/batch/size~1a", "unknown_field", id="a field that batches do not have"),
         pytest.param({"a/b~c": 1}, "/a~1b~0c", "unknown_field", id="a field of another product"),
     ],
 )
@@ -112,6 +120,22 @@ def test_each_error_of_a_webhook_is_reported(change: dict[str, Any], pointer: st
     with pytest.raises(DefinitionRefused) as refused:
         read_webhook({**WEBHOOK, **change}, KNOWN)
     assert [(fault.pointer, fault.code) for fault in refused.value.errors] == [(pointer, code)]
+
+
+@pytest.mark.parametrize(
+    ("batch", "stored"),
+    [
+        ({}, {"max_items": 100, "max_wait_ms": 200}),
+        ({"max_items": None}, {"max_items": 100, "max_wait_ms": 200}),
+        ({"max_items": 1, "max_wait_ms": 0}, {"max_items": 1, "max_wait_ms": 0}),
+    ],
+)
+def test_a_stored_batch_has_its_defaults(batch: dict[str, Any], stored: dict[str, int]) -> None:
+    assert read_webhook({**WEBHOOK, "batch": batch}, KNOWN)["batch"] == stored
+
+
+def test_a_webhook_without_batches_is_stored_as_before() -> None:
+    assert "batch" not in read_webhook({**WEBHOOK, "batch": None}, KNOWN)
 
 
 def test_a_refused_url_has_its_reason() -> None:

@@ -361,12 +361,13 @@ def test_header_values_are_masked_and_kept_when_the_response_is_sent_back() -> N
     webhook = {"key": "shop", "url": "https://shop.example/hook", "headers": {"Authorization": "Bearer t"}}
     world.commands.define(WEBHOOKS, AUTHOR, webhook)
     read = _shown(world)
-    assert (read["headers"], read["format"]) == ({"Authorization": "***"}, "standard")
+    assert (read["headers"], read["format"], read["batch"]) == ({"Authorization": "***"}, "standard", None)
     assert world.commands.revise(WEBHOOKS, AUTHOR, "shop", read, None).version == 1
-    more = {**read, "format": "segment-track", "headers": {**read["headers"], "X-Team": "a"}}
+    more = {**read, "format": "segment-track", "batch": {"max_items": 50}, "headers": {**read["headers"], "X-Team": "a"}}
     changed = world.commands.revise(WEBHOOKS, AUTHOR, "shop", more, None)
     assert (changed.version, changed.document["format"]) == (2, "segment-track")
     assert changed.document["headers"] == {"Authorization": "Bearer t", "X-Team": "a"}
+    assert changed.document["batch"] == {"max_items": 50, "max_wait_ms": 200}
     with pytest.raises(DefinitionRefused) as refused:
         world.commands.revise(WEBHOOKS, AUTHOR, "shop", {**_shown(world), "headers": {"X-New": "***"}}, None)
     assert [one.pointer for one in refused.value.errors] == ["/headers/X-New"]

@@ -1,6 +1,7 @@
 """Messages are sent concurrently, in order for one user and webhook, and a dead endpoint does not delay others."""
 
 import asyncio
+import json
 from collections.abc import Callable
 from typing import Any
 
@@ -8,7 +9,7 @@ import pytest
 
 from starling_common.kafka.clients import BrokerUnavailable
 from starling_common.time.instants import wall_clock_ms
-from starling_delivery.channel import Again, Answer, Channel, Delivered, Message
+from starling_delivery.channel import Again, Answer, Channel, Delivered, Gone, Message
 from starling_delivery.policy import Request, Step
 from starling_delivery.sending.lanes import Item
 from tests.unit.delivery.making import Recorded, definition, dispatcher, request, send_all, targets
@@ -113,6 +114,107 @@ def test_a_message_in_a_lane_is_stored_before_its_record_counts_as_processed() -
         assert settled == ["ada"]
         stopping.set()
         await running
+
+    asyncio.run(sending())
+
+
+BATCHES = {"max_items": 100, "max_wait_ms": 50}
+
+
+class Batches(Scripted):
+    """A channel that keeps the users of each batch, and refuses those with a bad user."""
+
+    def __init__(self, bad: set[str], answer: Answer | Exception | None = None) -> None:
+        super().__init__()
+        self.bad = bad
+        self.answer = answer or Again("the endpoint answered 422", 422)
+        self.batches: list[list[str]] = []
+
+    async def send(self, message: Message) -> Answer:
+        users = [one["data"]["user_id"] for one in json.loads(message.payload)["data"]]
+        self.batches.append(users)
+        await super().send(message)
+        if not self.bad & set(users):
+            return Delivered(200)
+        if isinstance(self.answer, Exception):
+            raise self.answer
+        return self.answer
+
+
+def requests_of(count: int) -> list[dict[str, Any]]:
+    return [request(user=f"u{n}", first_attempt_at=wall_clock_ms()) for n in range(count)]
+
+
+def test_changes_of_one_target_share_a_request() -> None:
+    channel = Batches(set())
+    steps = send(channel, requests_of(250), targets(definition(batch=BATCHES)))
+    assert [len(batch) for batch in channel.batches] == [100, 100, 50]
+    assert len(steps) == len({name for name, _ in steps}) == 250
+    assert {step.outcome for _, step in steps} == {"DELIVERED"}
+
+
+def test_one_refused_change_costs_the_others_no_retry() -> None:
+    channel = Batches({"u37"})
+    steps = send(channel, requests_of(100), targets(definition(batch=BATCHES)))
+    assert len(channel.batches) <= 1 + 2 * 7
+    failed = [step for _, step in steps if step.outcome != "DELIVERED"]
+    assert (len(steps), len(failed)) == (100, 1)
+    assert failed[0].retry is not None
+    assert (failed[0].retry["user_id"], failed[0].retry["attempt"], failed[0].retry["batch_limit"]) == ("u37", 2, 1)
+
+
+def test_a_change_that_no_channel_can_send_is_the_only_dead_letter_of_its_batch() -> None:
+    steps = send(Batches({"u3"}, UnicodeError("no text")), requests_of(40), targets(definition(batch=BATCHES)))
+    dead = [step for _, step in steps if step.dead]
+    assert (len(steps), len(dead)) == (40, 1)
+    assert dead[0].dead == "the channel failed with UnicodeError: no text"
+
+
+def test_a_failed_batch_is_due_together_again_and_a_quarter_as_large() -> None:
+    steps = send(Batches({"u3"}, Again("down", 503)), requests_of(40), targets(definition(batch=BATCHES)))
+    retries = [step.retry for _, step in steps if step.retry]
+    assert (len(retries), {one["batch_limit"] for one in retries}, {one["attempt"] for one in retries}) == (40, {10}, {2})
+    assert len({one["not_before"] for one in retries}) == 1
+
+
+def test_an_endpoint_that_refuses_everything_opens_its_circuit_and_the_parts_are_postponed() -> None:
+    users = {f"u{n}" for n in range(100)}
+    channel = Batches(users, Again("the endpoint answered 401", 401))
+    steps = send(channel, requests_of(100), targets(definition(batch=BATCHES)))
+    assert len(channel.batches) < 20
+    assert (len(steps), {step.outcome for _, step in steps}) == (100, {"RETRYING"})
+    postponed = [step.retry for _, step in steps if step.postponed and step.retry]
+    assert {one["attempt"] for one in postponed} == {1}
+    assert max(one["batch_limit"] for one in postponed) < 100
+
+
+def test_the_changes_of_a_webhook_that_went_are_all_suppressed_or_dead() -> None:
+    known = targets(definition(batch=BATCHES))
+    steps = send(Batches({"u0"}, Gone("the endpoint answered 410 Gone", 410)), requests_of(30), known)
+    assert [(step.outcome, step.disable) for _, step in steps] == [("FAILED", True)] * 30
+
+
+def test_a_single_change_does_not_wait_longer_than_the_target_allows() -> None:
+    channel = Batches(set())
+    [(_, step)] = send(channel, requests_of(1), targets(definition(batch={"max_items": 100, "max_wait_ms": 1000})))
+    assert (step.outcome, channel.batches) == ("DELIVERED", [["u0"]])
+
+
+def test_while_the_process_stops_the_parts_of_a_batch_stay_uncommitted() -> None:
+    async def sending() -> None:
+        stopping, published = asyncio.Event(), Recorded([])
+        channel = Batches({"u0"})
+        sender = dispatcher(channel, targets(definition(batch=BATCHES)), published)
+        running = asyncio.create_task(sender.run(stopping))
+        await asyncio.sleep(0)
+        items = [Item(made, lambda: None) for made in requests_of(100)]
+        assert all(sender.offer(item) for item in items)
+        await asyncio.sleep(0)
+        stopping.set()
+        await sender.drained()
+        await running
+        assert len(channel.batches) == 1
+        assert published.steps == []
 
     asyncio.run(sending())
 

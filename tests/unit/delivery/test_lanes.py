@@ -1,30 +1,50 @@
 """Lanes: every message is sent once and in order, and no target or workspace delays the messages of another."""
 
+from typing import Any
+
 from hypothesis import given
 from hypothesis import strategies as st
 
-from starling_delivery.sending.lanes import Admission, Item, Lanes
+from starling_delivery.sending.lanes import Admission, Batch, Item, Lanes
 from starling_delivery.shares import Shares
+from starling_delivery.targets import Batching
 from tests.unit.delivery.making import request
 
 MEGABYTE = 1_000_000
 
 
-def item(workspace: str = "acme", target: str = "hook", user: str = "ada", payload: str = "{}") -> Item:
-    return Item(request() | {"workspace": workspace, "target_key": target, "user_id": user, "payload": payload}, lambda: None)
+def item(
+    workspace: str = "acme",
+    target: str = "hook",
+    user: str = "ada",
+    payload: str = "{}",
+    batching: Batching | None = None,
+    **more: Any,
+) -> Item:
+    made = request() | {"workspace": workspace, "target_key": target, "user_id": user, "payload": payload} | more
+    return Item(made, lambda: None, batching=batching)
 
 
 def fill(lanes: Lanes, count: int, workspace: str = "acme", target: str = "hook") -> list[Item]:
     items = [item(workspace, target, f"u{n}") for n in range(count)]
     for one in items:
-        lanes.add(one)
+        lanes.add(one, 0.0)
     return items
 
 
 def take_all(lanes: Lanes, now: float = 0.0) -> list[Item]:
+    """Take the messages of a target without batches."""
     taken = []
-    while (one := lanes.take(now)) is not None:
+    while (batch := lanes.take(now)) is not None:
+        [one] = batch
         taken.append(one)
+    return taken
+
+
+def take_batches(lanes: Lanes, now: float = 0.0) -> list[Batch]:
+    taken = []
+    while (batch := lanes.take(now)) is not None:
+        taken.append(batch)
     return taken
 
 
@@ -37,9 +57,9 @@ def test_every_message_is_taken_once_and_in_order_for_one_user_and_target(
     waiting, running, taken = list(items), list[Item](), list[Item]()
     while waiting or running:
         if waiting and (not running or data.draw(st.booleans())):
-            lanes.add(waiting.pop(0))
+            lanes.add(waiting.pop(0), 0.0)
         elif running:
-            lanes.finish(running.pop(data.draw(st.integers(0, len(running) - 1))), 0.0)
+            lanes.finish((running.pop(data.draw(st.integers(0, len(running) - 1))),), 0.0)
         started = take_all(lanes)
         running += started
         taken += started
@@ -50,6 +70,103 @@ def test_every_message_is_taken_once_and_in_order_for_one_user_and_target(
     for key in set(keys):
         own = [one for one in items if (one.workspace, one.target, one.request["user_id"]) == key]
         assert [one for one in taken if one in own] == own
+
+
+@given(
+    st.lists(
+        st.tuples(
+            st.sampled_from("uvw"), st.integers(1, 400_000), st.sampled_from([None, None, 1, 3]), st.sampled_from(["a", "b"])
+        ),
+        max_size=60,
+    ),
+    st.integers(1, 8),
+    st.data(),
+)
+def test_batches_have_every_message_once_in_order_and_within_their_limits(
+    made: list[tuple[str, int, int | None, str]], most: int, data: st.DataObject
+) -> None:
+    lanes, batching = Lanes(data.draw(st.integers(1, 12)), 64 * MEGABYTE, 1000), Batching(most, 200)
+    items = [
+        item(user=user, payload="x" * size, batching=batching, batch_limit=limit, address=address)
+        for user, size, limit, address in made
+    ]
+    waiting, running, taken, now = list(items), list[Batch](), list[Item](), 0.0
+    while waiting or running or len(lanes):
+        if data.draw(st.booleans()) and waiting:
+            lanes.add(waiting.pop(0), now)
+        elif data.draw(st.booleans()) and running:
+            lanes.finish(running.pop(data.draw(st.integers(0, len(running) - 1))), now)
+        else:
+            now += 0.1
+        started = take_batches(lanes, now)
+        running += started
+        for batch in started:
+            assert len(batch) <= min(one.most for one in batch)
+            assert len(batch) == 1 or sum(one.body_bytes for one in batch) <= 1_048_576
+            assert len({one.request["address"] for one in batch}) == 1
+            taken += batch
+        users = [user for batch in running for user in {one.request["user_id"] for one in batch}]
+        assert len(users) == len(set(users))
+    assert sorted(taken, key=id) == sorted(items, key=id)
+    for name in "uvw":
+        own = [one for one in items if one.request["user_id"] == name]
+        assert [one for one in taken if one in own] == own
+
+
+def test_a_batch_is_sent_when_it_is_whole_or_its_first_message_has_waited() -> None:
+    lanes, batching = Lanes(64, MEGABYTE, 1000), Batching(3, 200)
+    items = [item(user=f"u{n}", batching=batching) for n in range(8)]
+    for one in items[:2]:
+        lanes.add(one, 10.0)
+    assert take_batches(lanes, 10.1) == []
+    assert lanes.next_at() == 10.2
+    lanes.add(items[2], 10.1)
+    assert take_batches(lanes, 10.1) == [tuple(items[:3])]
+    for one in items[3:]:
+        lanes.add(one, 10.15)
+    assert take_batches(lanes, 10.15) == [tuple(items[3:6])]
+    assert take_batches(lanes, 10.3) == []
+    assert take_batches(lanes, 10.36) == [tuple(items[6:])]
+    assert take_batches(lanes, 20.0) == []
+
+
+def test_changes_of_one_user_share_a_batch_and_later_ones_wait_for_its_end() -> None:
+    lanes, batching = Lanes(64, MEGABYTE, 1000), Batching(2, 200)
+    items = [item(batching=batching) for _ in range(3)]
+    for one in items:
+        lanes.add(one, 0.0)
+    [first] = take_batches(lanes, 9.0)
+    assert first == tuple(items[:2])
+    lanes.finish(first, 10.0)
+    assert take_batches(lanes, 10.0) == [(items[2],)]
+
+
+def test_a_batch_is_closed_before_its_body_is_too_large() -> None:
+    lanes, batching = Lanes(64, 64 * MEGABYTE, 1000), Batching(100, 1000)
+    for number in range(7):
+        lanes.add(item(user=f"u{number}", payload="\u00e9" * 150_000, batching=batching), 0.0)
+    assert [len(batch) for batch in take_batches(lanes, 0.0)] == [3, 3]
+    assert [len(batch) for batch in take_batches(lanes, 1.0)] == [1]
+
+
+def test_a_message_that_was_refused_alone_is_sent_alone_and_at_once() -> None:
+    lanes, batching = Lanes(64, MEGABYTE, 1000), Batching(100, 1000)
+    refused = item(user="bad", batching=batching, batch_limit=1)
+    good = [item(user=f"u{n}", batching=batching) for n in range(4)]
+    for one in (*good[:2], refused, *good[2:]):
+        lanes.add(one, 0.0)
+    batches = take_batches(lanes, 1.0)
+    assert (refused,) in batches
+    assert sorted((one for batch in batches for one in batch), key=id) == sorted((*good, refused), key=id)
+
+
+def test_messages_of_the_former_format_make_batches_of_their_own() -> None:
+    lanes, batching = Lanes(64, MEGABYTE, 1000), Batching(100, 100)
+    call = '{"type":"track","userId":"ada"}'
+    items = [item(user=f"u{n}", payload=call if n % 2 else "{}", batching=batching) for n in range(4)]
+    for one in items:
+        lanes.add(one, 0.0)
+    assert take_batches(lanes, 1.0) == [tuple(items[::2]), tuple(items[1::2])]
 
 
 def test_a_workspace_gets_half_of_the_slots_and_a_target_a_quarter() -> None:
@@ -97,11 +214,11 @@ def test_a_full_lane_of_a_prompt_target_holds_and_of_a_slow_one_postpones() -> N
     [running] = take_all(lanes)
     assert lanes.admission(item(), 1.0) is Admission.HOLD
     assert lanes.admission(item(), 3.0) is Admission.POSTPONE  # an attempt hangs
-    lanes.finish(running, 3.0)
+    lanes.finish((running,), 3.0)
     assert lanes.admission(item(), 3.0) is Admission.HOLD
     for _ in range(9):
         [running] = take_all(lanes, 3.0)
-        lanes.finish(running, 13.0)
+        lanes.finish((running,), 13.0)
     assert lanes.admission(item(), 13.0) is Admission.POSTPONE  # by the mean of its attempts
 
 
@@ -110,11 +227,11 @@ def test_a_slow_target_keeps_the_first_64_messages_in_memory() -> None:
     items = fill(lanes, 200)
     fill(lanes, 200, target="prompt")
     [slow, prompt] = take_all(lanes)[:2]
-    lanes.finish(prompt, 0.1)
+    lanes.finish((prompt,), 0.1)
     assert lanes.shed(1.0) == []
     assert lanes.shed(3.0) == items[65:]
-    assert lanes.drain("acme", "hook") == items[1:65]
-    lanes.finish(slow, 3.0)
+    assert lanes.drain("acme", "hook", 3.0) == items[1:65]
+    lanes.finish((slow,), 3.0)
     assert len(lanes) == 199
 
 
@@ -122,7 +239,7 @@ def test_the_memory_of_one_target_is_a_quarter() -> None:
     lanes = Lanes(8, 40 * MEGABYTE, 1000)
     admitted = 0
     while lanes.admission(one := item(payload="x" * MEGABYTE), 0.0) is Admission.ENTER:
-        lanes.add(one)
+        lanes.add(one, 0.0)
         admitted += 1
     assert admitted == 10
     assert lanes.admission(item("other", payload="x" * MEGABYTE), 0.0) is Admission.ENTER
@@ -131,8 +248,8 @@ def test_the_memory_of_one_target_is_a_quarter() -> None:
 def test_a_workspace_above_its_share_of_the_memory_does_not_hold_its_partition() -> None:
     lanes = Lanes(8, 8 * MEGABYTE, 1000)
     for number in range(3):
-        lanes.add(item(target=f"t{number}", payload="x" * MEGABYTE))
-    lanes.add(item(target="t3", payload="x" * MEGABYTE))
+        lanes.add(item(target=f"t{number}", payload="x" * MEGABYTE), 0.0)
+    lanes.add(item(target="t3", payload="x" * MEGABYTE), 0.0)
     assert lanes.admission(item(target="new", payload="x" * MEGABYTE), 0.0) is Admission.POSTPONE
     assert lanes.admission(item("other", payload="x" * MEGABYTE), 0.0) is Admission.ENTER
 
@@ -141,10 +258,10 @@ def test_a_message_larger_than_the_memory_is_sent_alone() -> None:
     lanes = Lanes(8, MEGABYTE, 1000)
     large = item(payload="x" * 2 * MEGABYTE)
     assert lanes.admission(large, 0.0) is Admission.ENTER
-    lanes.add(large)
+    lanes.add(large, 0.0)
     assert lanes.admission(item("other"), 0.0) is Admission.HOLD
     [taken] = take_all(lanes)
-    lanes.finish(taken, 0.0)
+    lanes.finish((taken,), 0.0)
     lanes.settle(large)
     assert lanes.admission(item("other"), 0.0) is Admission.ENTER
 
@@ -154,9 +271,9 @@ def test_idle_lanes_are_forgotten() -> None:
     for number in range(50):
         fill(lanes, 1, f"w{number}")
     while taken := take_all(lanes):
-        lanes.finish(taken[0], 0.0)
+        lanes.finish((taken[0],), 0.0)
         for one in taken[1:]:
-            lanes.finish(one, 0.0)
+            lanes.finish((one,), 0.0)
     lanes.forget_idle()
     assert lanes._workspaces == {}
 

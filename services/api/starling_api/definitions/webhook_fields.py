@@ -1,4 +1,4 @@
-"""Pure core: the format, the headers and the secrets of a webhook."""
+"""Pure core: the format, the headers, the batches and the secrets of a webhook."""
 
 import re
 from collections.abc import Mapping
@@ -13,6 +13,9 @@ MAX_HEADERS: Final = 10
 MAX_HEADER_CHARACTERS: Final = 1000
 MASK: Final = "***"
 """Replaces the value of a header in responses. In a body it keeps the stored value."""
+BATCH_LIMITS: Final[Mapping[str, tuple[int, int]]] = {"max_items": (1, 100), "max_wait_ms": (0, 1000)}
+"""Field of `batch` -> the lowest and the highest value."""
+BATCH_DEFAULTS: Final[Mapping[str, int]] = {"max_items": 100, "max_wait_ms": 200}
 OVERLAP_MS: Final = 24 * 3_600_000
 """How long messages are also signed with the previous secret after a rotation."""
 
@@ -54,6 +57,27 @@ def header_errors(given: Mapping[str, Any]) -> tuple[FieldError, ...]:
     return tuple(errors)
 
 
+def batch_errors(given: Mapping[str, Any]) -> tuple[FieldError, ...]:
+    """Return the errors of the batches."""
+    batch = given.get("batch")
+    if batch is None:
+        return ()
+    if not isinstance(batch, Mapping):
+        return (FieldError("/batch", "wrong_type", "it is not an object", f"an object with {' and '.join(BATCH_LIMITS)}, or null"),)
+    return tuple(error for name, value in batch.items() for error in _batch_field_errors(name, value))
+
+
+def _batch_field_errors(name: str, value: object) -> tuple[FieldError, ...]:
+    pointer = f"/batch/{_escaped(name)}"
+    if name not in BATCH_LIMITS:
+        expected = "one of " + ", ".join(BATCH_LIMITS)
+        return (FieldError(pointer, "unknown_field", f"{name!r} is not a field of the batches of a webhook", expected),)
+    lowest, highest = BATCH_LIMITS[name]
+    if value is None or (isinstance(value, int) and not isinstance(value, bool) and lowest <= value <= highest):
+        return ()
+    return (FieldError(pointer, "wrong_type", f"{value!r} is not allowed", f"an integer from {lowest} to {highest}, or null"),)
+
+
 def _header_errors(name: str, value: object) -> list[tuple[str, str]]:
     if not _NAME.match(name):
         return [("it is not the name of a header", "1 to 100 letters, digits and characters of !#$%&'*+.^_`|~-")]
@@ -74,6 +98,10 @@ def stored_fields(given: Mapping[str, Any]) -> dict[str, Any]:
         found["format"] = given["format"]
     if given.get("headers"):
         found["headers"] = dict(given["headers"])
+    if given.get("batch") is not None:
+        found["batch"] = {
+            name: default if given["batch"].get(name) is None else given["batch"][name] for name, default in BATCH_DEFAULTS.items()
+        }
     return found
 
 
@@ -99,6 +127,7 @@ def shown_webhook(document: Mapping[str, Any]) -> dict[str, Any]:
     return {
         **public,
         "format": document.get("format", STANDARD),
+        "batch": document.get("batch"),
         "headers": dict.fromkeys(document.get("headers") or {}, MASK),
         "previous_secret_expires_at": previous_secret_expires_at(document),
     }

@@ -11,11 +11,12 @@ from starling_common.outcome import Refused
 from starling_common.telemetry.logs import log
 from starling_common.telemetry.metrics import Metrics
 from starling_common.time.instants import wall_clock_ms
-from starling_delivery.channel import Again, Answer, Channel, Delivered, Gone, Impossible
+from starling_delivery.batches import after_batch, batch_message, is_refusal, limited
+from starling_delivery.channel import Again, Answer, Channel, Delivered, Gone, Impossible, Message
 from starling_delivery.poison import tried_twice
 from starling_delivery.policy import Request, Schedule, Step, after, delayed, message_of, postponed
 from starling_delivery.sending.circuit import Circuits
-from starling_delivery.sending.lanes import Admission, Item, Lanes
+from starling_delivery.sending.lanes import Admission, Batch, Item, Lanes
 from starling_delivery.targets import Target, Targets
 
 _CHECK_SECONDS: Final = 0.05
@@ -51,6 +52,9 @@ class Dispatcher:
 
     A message of a target with an open circuit, or of a slow one whose lane is full, is postponed: it goes to a tier of retries
     without an attempt. So no target delays the messages of others.
+
+    A target with batches gets several messages in one attempt. If its endpoint refuses one, the halves of the batch are sent, and
+    so on: one message that it refuses costs the others nothing but these requests.
     """
 
     def __init__(
@@ -69,6 +73,7 @@ class Dispatcher:
         self._ended.set()
         self._stopping = False
         self._in_burst = False
+        self._wake: asyncio.TimerHandle | None = None
         self._attempt_seconds = metrics.histogram("starling_delivery_attempt_seconds").labels(channel.name)
         self._postponed = metrics.counter("starling_delivery_postponed_total")
         self._waiting_messages = metrics.gauge("starling_delivery_waiting_messages").labels(channel.name)
@@ -84,6 +89,8 @@ class Dispatcher:
                 self._look_after()
                 await asyncio.sleep(_CHECK_SECONDS)
             self._stopping = True
+        if self._wake is not None:
+            self._wake.cancel()
 
     async def drained(self) -> None:
         """Return when no attempt is in progress."""
@@ -106,8 +113,8 @@ class Dispatcher:
         if admission is Admission.POSTPONE:
             self._postpone(item, _SLOW, SLOW_TARGET)
             return True
-        item.is_probe = circuit.begin_attempt(now)
-        self._lanes.add(item)
+        item.is_probe, item.batching = circuit.begin_attempt(now), target.batching
+        self._lanes.add(item, now)
         self._start()
         return True
 
@@ -120,12 +127,13 @@ class Dispatcher:
         if self._attempts is None or self._stopping or self._in_burst:
             return
         for _ in range(_BURST):
-            item = self._lanes.take(time.monotonic())
-            if item is None:
+            batch = self._lanes.take(time.monotonic())
+            if batch is None:
+                self._continue_later()
                 return
             self._running += 1
             self._ended.clear()
-            self._attempts.create_task(self._attempt(item))
+            self._attempts.create_task(self._attempt(batch))
         self._in_burst = True
         asyncio.get_running_loop().call_soon(self._continue)
 
@@ -133,36 +141,80 @@ class Dispatcher:
         self._in_burst = False
         self._start()
 
-    async def _attempt(self, item: Item) -> None:
+    def _continue_later(self) -> None:
+        """Begin the next attempt of a target that gathers messages when it is due."""
+        at = self._lanes.next_at()
+        if self._wake is not None:
+            if self._wake.when() == at:
+                return
+            self._wake.cancel()
+            self._wake = None
+        if at is not None:
+            self._wake = asyncio.get_running_loop().call_at(at, self._start)
+
+    async def _attempt(self, batch: Batch) -> None:
         try:
             try:
-                step = await self._step(item)
+                await self._send(batch)
             finally:
-                self._lanes.finish(item, time.monotonic())
-            self._publish(item, step)
+                self._lanes.finish(batch, time.monotonic())
             self._start()
         finally:
             self._running -= 1
             if not self._running:
                 self._ended.set()
 
-    async def _step(self, item: Item) -> Step:
-        request = item.request
-        target = self._targets.find(item.workspace, item.target)
-        if target is None or target.disabled:
-            return _suppressed(target)
-        begun = time.monotonic()
-        answer = await self._sent(request)
-        self._attempt_seconds.observe(time.monotonic() - begun)
-        self._count_attempt(target, answer, probe=item.is_probe)
-        return after(request, answer, self._schedule, wall_clock_ms(), random.random())  # noqa: S311 - not used for security
+    async def _send(self, batch: Batch) -> None:
+        """Send a batch, or its halves if it is refused, and so on. Publish the step of each message."""
+        parts = [batch]
+        while parts:
+            part = parts.pop()
+            if self._stopping and part is not batch:
+                return  # their records are not committed, so the next process sends them
+            target = self._targets.find(part[0].workspace, part[0].target)
+            if target is None or target.disabled:
+                self._publish_all(part, _suppressed(target))
+                continue
+            circuit = self._circuits.of(target)
+            if part is not batch and circuit.is_open:
+                for item in part:
+                    item.request = limited(item.request, len(part))
+                    self._postpone(item, circuit.reason, CIRCUIT_OPEN)
+                continue
+            answer = await self._answer(target, part)
+            if answer is None:
+                middle = (len(part) + 1) // 2
+                parts += [part[middle:], part[:middle]]
+            else:
+                self._publish_answer(part, answer)
 
-    async def _sent(self, request: Request) -> Answer:
+    async def _answer(self, target: Target, part: Batch) -> Answer | None:
+        """Make one attempt. Return None if a single message may be the reason why all of them were refused."""
+        begun = time.monotonic()
         try:
-            return await self._channel.send(message_of(request))
+            answer = await self._channel.send(_message(part))
         except Exception as error:  # noqa: BLE001 - a failing message must not stop the delivery of others
-            log(__name__).exception("channel_failed", channel=self._channel.name, delivery_id=request["delivery_id"])
-            return Impossible(f"the channel failed with {type(error).__name__}: {error}")
+            if len(part) > 1:
+                return None
+            delivery_id = part[0].request["delivery_id"]
+            log(__name__).exception("channel_failed", channel=self._channel.name, delivery_id=delivery_id)
+            answer = Impossible(f"the channel failed with {type(error).__name__}: {error}")
+        self._attempt_seconds.observe(time.monotonic() - begun)
+        if len(part) > 1 and is_refusal(answer):
+            return None
+        self._count_attempt(target, answer, probe=any(item.is_probe for item in part))
+        return answer
+
+    def _publish_answer(self, part: Batch, answer: Answer) -> None:
+        # The messages of a batch are due together again, so that they can be a batch again.
+        now_ms, jitter = wall_clock_ms(), random.random()  # noqa: S311 - not used for security
+        for item in part:
+            request = item.request if item.batching is None else after_batch(item.request, answer, len(part))
+            self._publish(item, after(request, answer, self._schedule, now_ms, jitter))
+
+    def _publish_all(self, part: Batch, step: Step) -> None:
+        for item in part:
+            self._publish(item, step)
 
     def _count_attempt(self, target: Target, answer: Answer, *, probe: bool) -> None:
         """Count the attempt in the target's circuit. An impossible message is no failure of its target."""
@@ -173,7 +225,7 @@ class Dispatcher:
             circuit.succeeded()
         elif isinstance(answer, Again) and circuit.failed(time.monotonic(), probe=probe):
             log(__name__).warning("circuit_opened", workspace=target.workspace, target=target.key, error=answer.why)
-            for item in self._lanes.drain(target.workspace, target.key):
+            for item in self._lanes.drain(target.workspace, target.key, time.monotonic()):
                 self._postpone(item, circuit.reason, CIRCUIT_OPEN)
 
     def _postpone(self, item: Item, why: str, reason: str) -> None:
@@ -206,6 +258,12 @@ class Dispatcher:
             if target is None or target.disabled:
                 self._circuits.forget(workspace, key)
         self._open_circuits.set(sum(1 for _ in self._circuits.open_keys()))
+
+
+def _message(part: Batch) -> Message:
+    if part[0].batching is None:
+        return message_of(part[0].request)
+    return batch_message([item.request for item in part])
 
 
 def _suppressed(target: Target | None) -> Step:

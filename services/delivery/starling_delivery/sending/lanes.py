@@ -1,20 +1,25 @@
 """Pure core: the lane of each target: its messages in memory, and which of them is sent next.
 
 Attempts and memory are shares of a workspace and, within it, of a target. Workspaces take turns, and so do the targets of one.
-Messages of one user to one target are sent in order, one after another.
+Messages of one user to one target are sent in order, one after another. A target with batches gathers messages: an attempt sends
+several of them, also of one user.
 """
 
+import heapq
 from collections import defaultdict, deque
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 from enum import Enum
-from typing import Final
+from math import inf
+from typing import Final, TypeAlias
 
+from starling_delivery.batches import is_call, most_bytes
 from starling_delivery.policy import Request
 from starling_delivery.shares import Shares
+from starling_delivery.targets import Batching
 
 _SLOW_SECONDS: Final = 1.0
-"""An endpoint is slow if its attempts take longer on average. It then has so many waiting messages at most:"""
+"""An endpoint is slow if its attempts take longer on average. It then has so many waiting messages, or two batches, at most:"""
 
 _SLOW_WAITING: Final = 64
 
@@ -30,6 +35,7 @@ class Item:
     """A request on its way. `settled` is called after the broker has acknowledged the records of its step.
 
     `tier` is the position of the tier it was read from; None if it was in none. `is_probe`: its attempt decides on an open circuit.
+    `batching`: how the target gathers messages, when the item was offered; `since`: when it entered its lane, monotonic in seconds.
     """
 
     request: Request
@@ -37,11 +43,39 @@ class Item:
     tier: int | None = None
     due_ms: int = 0
     is_probe: bool = False
+    batching: Batching | None = None
     size_bytes: int = 0
     sequence: int = 0
+    since: float = 0.0
+    body_bytes: int = 0
+    """The size of its body within a batch, with a comma; 0 without batches."""
 
     def __post_init__(self) -> None:
         self.size_bytes = len(self.request["payload"]) + _RECORD_BYTES
+
+    @property
+    def most(self) -> int:
+        """The maximum of messages of its attempt."""
+        if self.batching is None:
+            return 1
+        return min(self.batching.max_items, self.request.get("batch_limit") or self.batching.max_items)
+
+    @property
+    def sent_at(self) -> float:
+        """The time at which it is sent, however few other messages there are."""
+        return self.since if self.batching is None or self.most == 1 else self.since + self.batching.max_wait_ms / 1000
+
+    @property
+    def most_bytes(self) -> int:
+        """The maximum of the bodies of its batch."""
+        return most_bytes(self.request["payload"])
+
+    def goes_with(self, other: "Item") -> bool:
+        """Return whether both can be in one batch, whatever its size."""
+        mine, others = self.request, other.request
+        return (self.batching, mine["address"], is_call(mine["payload"])) == (
+            other.batching, others["address"], is_call(others["payload"]),
+        )  # fmt: skip
 
     @property
     def workspace(self) -> str:
@@ -54,6 +88,10 @@ class Item:
         return str(self.request["target_key"])
 
 
+Batch: TypeAlias = tuple[Item, ...]
+"""The messages of one attempt, in the order of their arrival. A target without batches has one."""
+
+
 class Admission(Enum):
     """What becomes of a message: it enters its lane, waits outside for a moment, or is postponed."""
 
@@ -63,25 +101,67 @@ class Admission(Enum):
 
 
 @dataclass(eq=False)
+class _Selection:
+    """The messages of the next attempt, while they are chosen."""
+
+    items: list[Item] = field(default_factory=list)
+    most: int = 1
+    bytes_left: int = 0
+    is_full: bool = False
+
+    def takes(self, item: Item) -> bool:
+        """Add the message if it fits; the first one always does, however large it is. A message without room ends the batch."""
+        if not self.items:
+            self.most, self.bytes_left = item.most, item.most_bytes
+        elif not item.goes_with(self.items[0]):
+            return False
+        elif len(self.items) >= item.most or item.body_bytes > self.bytes_left:
+            self.is_full = True
+            return False
+        self.items.append(item)
+        self.most = min(self.most, item.most)
+        self.bytes_left -= item.body_bytes
+        self.is_full = len(self.items) >= self.most
+        return True
+
+
+@dataclass(eq=False)
 class _Lane:
     waiting: dict[str, deque[Item]] = field(default_factory=dict)
     """User -> messages that are not sent yet, in order."""
     ready: deque[str] = field(default_factory=deque)
     """The users with waiting messages and no attempt in progress."""
-    running: dict[Item, float] = field(default_factory=dict)
+    running: dict[Batch, float] = field(default_factory=dict)
     """Attempt in progress -> its start; the oldest is first."""
     busy: set[str] = field(default_factory=set)
     """The users of the attempts in progress."""
     messages: int = 0
+    ready_messages: int = 0
+    ready_bytes: int = 0
+    """The number of waiting messages of ready users, and the size of their bodies."""
+    next_at: float = inf
+    """When the next attempt begins: as soon as the messages of ready users are a whole batch, or one has waited long enough."""
     mean_seconds: float = 0.0
+    most: int = 1
     in_turn: bool = False
+    gathers: bool = False
+    """Whether it is among the lanes that `Lanes` looks at again when their next attempt is due."""
+
+    @property
+    def slow_waiting(self) -> int:
+        """The maximum of waiting messages while the lane is slow."""
+        return max(_SLOW_WAITING, 2 * self.most)
 
     def is_slow(self, now: float) -> bool:
         """Whether waiting messages leave the lane too slowly for others to wait for them."""
         oldest = next(iter(self.running.values()), now)
         return self.mean_seconds > _SLOW_SECONDS or now - oldest > _HANGING_SECONDS
 
-    def add(self, item: Item) -> None:
+    def is_due(self, now: float) -> bool:
+        """Whether an attempt can begin now."""
+        return bool(self.ready) and self.next_at <= now
+
+    def add(self, item: Item, now: float) -> None:
         user = item.request["user_id"]
         if user not in self.waiting:
             self.waiting[user] = deque()
@@ -89,33 +169,67 @@ class _Lane:
                 self.ready.append(user)
         self.waiting[user].append(item)
         self.messages += 1
+        self.most = 1 if item.batching is None else item.batching.max_items
+        if user not in self.busy:
+            self._count_ready(item, now)
 
-    def start(self, now: float) -> Item:
-        user = self.ready.popleft()
-        items = self.waiting[user]
-        item = items.popleft()
-        if not items:
-            del self.waiting[user]
-        self.busy.add(user)
-        self.running[item] = now
-        self.messages -= 1
-        return item
+    def start(self, now: float) -> Batch:
+        chosen = self._choose()
+        self.messages -= len(chosen)
+        if chosen[0].batching is not None:
+            is_whole = self.ready_messages >= self.most or self.ready_bytes >= chosen[0].most_bytes
+            self.next_at = now if is_whole else min((self.waiting[user][0].sent_at for user in self.ready), default=inf)
+        batch = tuple(sorted(chosen, key=lambda item: item.sequence))
+        self.running[batch] = now
+        return batch
 
-    def finish(self, item: Item, now: float) -> None:
-        user = item.request["user_id"]
-        self.mean_seconds += 0.1 * (now - self.running.pop(item) - self.mean_seconds)
-        self.busy.discard(user)
-        if user in self.waiting:
-            self.ready.append(user)
+    def _choose(self) -> list[Item]:
+        """Remove and return the messages of the next attempt: those of ready users in turn, as many as fit."""
+        chosen, skipped = _Selection(), list[str]()
+        while self.ready and not chosen.is_full:
+            user = self.ready.popleft()
+            items, before = self.waiting[user], len(chosen.items)
+            while items and not chosen.is_full and chosen.takes(items[0]):
+                self._discount(items.popleft())
+            if len(chosen.items) == before:
+                skipped.append(user)
+                continue
+            self.busy.add(user)
+            for item in items:
+                self._discount(item)
+            if not items:
+                del self.waiting[user]
+        self.ready.extendleft(reversed(skipped))
+        return chosen.items
 
-    def keep(self, count: int) -> list[Item]:
+    def finish(self, batch: Batch, now: float) -> None:
+        self.mean_seconds += 0.1 * (now - self.running.pop(batch) - self.mean_seconds)
+        for user in dict.fromkeys(item.request["user_id"] for item in batch):
+            self.busy.discard(user)
+            if user in self.waiting:
+                self.ready.append(user)
+                for item in self.waiting[user]:
+                    self._count_ready(item, now)
+
+    def keep(self, count: int, now: float) -> list[Item]:
         """Remove and return the waiting messages after the first `count`."""
         items = sorted((item for queue in self.waiting.values() for item in queue), key=lambda item: item.sequence)
-        self.waiting, self.messages = {}, 0
+        self.waiting, self.messages, self.ready_messages, self.ready_bytes, self.next_at = {}, 0, 0, 0, inf
         self.ready.clear()
         for item in items[:count]:
-            self.add(item)
+            self.add(item, now)
         return items[count:]
+
+    def _count_ready(self, item: Item, now: float) -> None:
+        self.ready_messages += 1
+        self.ready_bytes += item.body_bytes
+        is_whole = self.ready_messages >= item.most or self.ready_bytes >= item.most_bytes
+        self.next_at = min(self.next_at, now if is_whole else item.sent_at)
+
+    def _discount(self, item: Item) -> None:
+        """Count a message as not ready any more."""
+        self.ready_messages -= 1
+        self.ready_bytes -= item.body_bytes
 
 
 @dataclass(eq=False)
@@ -136,7 +250,10 @@ class Lanes:
         self._lane_messages = lane_messages
         self._workspaces: dict[str, _Workspace] = defaultdict(_Workspace)
         self._turns: deque[_Workspace] = deque()
+        self._gathering: list[tuple[float, int, _Workspace, str, _Lane]] = []
+        """Heap of the lanes whose next attempt is due later, by that time. The number is unique."""
         self._added = 0
+        self._looks = 0
 
     def __len__(self) -> int:
         return sum(lane.messages for _, lane in self._all())
@@ -151,7 +268,7 @@ class Lanes:
         lane = workspace.lanes.get(item.target) if workspace else None
         waiting = lane.messages if lane else 0
         slow = lane is not None and lane.is_slow(now)
-        if slow and waiting >= _SLOW_WAITING:
+        if lane is not None and slow and waiting >= lane.slow_waiting:
             return Admission.POSTPONE
         if waiting < self._lane_messages and self._memory.may_take(item.workspace, item.target, item.size_bytes):
             return Admission.ENTER
@@ -159,85 +276,112 @@ class Lanes:
             return Admission.HOLD
         return Admission.POSTPONE
 
-    def add(self, item: Item) -> None:
+    def add(self, item: Item, now: float) -> None:
         """Put a message at the end of its lane."""
         self._added += 1
-        item.sequence = self._added
+        item.sequence, item.since = self._added, now
+        if item.batching is not None:
+            item.body_bytes = len(item.request["payload"].encode(errors="replace")) + 1
         self._memory.take(item.workspace, item.target, item.size_bytes)
         workspace = self._workspaces[item.workspace]
         lane = workspace.lanes[item.target]
-        lane.add(item)
-        self._give_turn(workspace, item.target, lane)
+        lane.add(item, now)
+        self._give_turn(workspace, item.target, lane, now)
 
-    def take(self, now: float) -> Item | None:
-        """Return the message whose attempt begins now. None: nothing waits, or no waiting one may use a slot."""
+    def take(self, now: float) -> Batch | None:
+        """Return the messages whose attempt begins now. None: nothing is due, or no waiting message may use a slot."""
+        self._end_gathering(now)
         for _ in range(len(self._turns) if self._slots.free > 0 else 0):
             workspace = self._turns[0]
             self._turns.rotate(-1)
-            item = self._next_of(workspace, now)
+            batch = self._next_of(workspace, now)
             if not workspace.turns:
                 self._turns.pop()
                 workspace.in_turn = False
-            if item is not None:
-                return item
+            if batch is not None:
+                return batch
         return None
 
-    def finish(self, item: Item, now: float) -> None:
+    def next_at(self) -> float | None:
+        """Return when `take` has a further message, if none is added before; None if a lane has to end an attempt first."""
+        return self._gathering[0][0] if self._gathering else None
+
+    def finish(self, batch: Batch, now: float) -> None:
         """Give back the slot of an ended attempt."""
-        self._slots.give_back(item.workspace, item.target)
-        workspace = self._workspaces[item.workspace]
-        lane = workspace.lanes[item.target]
-        lane.finish(item, now)
-        self._give_turn(workspace, item.target, lane)
+        name, target = batch[0].workspace, batch[0].target
+        self._slots.give_back(name, target)
+        workspace = self._workspaces[name]
+        lane = workspace.lanes[target]
+        lane.finish(batch, now)
+        self._give_turn(workspace, target, lane, now)
 
     def settle(self, item: Item) -> None:
         """Give back the memory of a message whose step is stored."""
         self._memory.give_back(item.workspace, item.target, item.size_bytes)
 
-    def drain(self, workspace: str, target: str) -> list[Item]:
+    def drain(self, workspace: str, target: str, now: float) -> list[Item]:
         """Remove and return all waiting messages of a target."""
-        return self._workspaces[workspace].lanes[target].keep(0)
+        return self._workspaces[workspace].lanes[target].keep(0, now)
 
     def shed(self, now: float) -> list[Item]:
-        """Remove and return the waiting messages of slow targets, except the first 64 of each."""
-        slow = [lane for _, lane in self._all() if lane.messages > _SLOW_WAITING and lane.is_slow(now)]
-        return [item for lane in slow for item in lane.keep(_SLOW_WAITING)]
+        """Remove and return the waiting messages of slow targets, except the first 64, or two batches, of each."""
+        slow = [lane for _, lane in self._all() if lane.messages > lane.slow_waiting and lane.is_slow(now)]
+        return [item for lane in slow for item in lane.keep(lane.slow_waiting, now)]
 
     def forget_idle(self) -> None:
         """Drop the lanes without messages, so that the memory is bounded by the number of targets in use."""
         for workspace in self._workspaces.values():
-            idle = [key for key, lane in workspace.lanes.items() if not (lane.messages or lane.running or lane.in_turn)]
+            idle = [
+                key for key, lane in workspace.lanes.items() if not (lane.messages or lane.running or lane.in_turn or lane.gathers)
+            ]
             for key in idle:
                 del workspace.lanes[key]
         for name in [name for name, workspace in self._workspaces.items() if not (workspace.lanes or workspace.in_turn)]:
             del self._workspaces[name]
 
-    def _next_of(self, workspace: _Workspace, now: float) -> Item | None:
+    def _next_of(self, workspace: _Workspace, now: float) -> Batch | None:
         for _ in range(len(workspace.turns)):
             target, lane = workspace.turns[0]
             workspace.turns.rotate(-1)
-            item = self._start(lane, target, now) if lane.ready else None
-            if not lane.ready:
+            batch = self._start(lane, target, now) if lane.is_due(now) else None
+            if not lane.is_due(now):
                 workspace.turns.pop()
                 lane.in_turn = False
-            if item is not None:
-                return item
+                self._gather(workspace, target, lane)
+            if batch is not None:
+                return batch
         return None
 
-    def _start(self, lane: _Lane, target: str, now: float) -> Item | None:
+    def _start(self, lane: _Lane, target: str, now: float) -> Batch | None:
         name = lane.waiting[lane.ready[0]][0].workspace
         if not self._slots.may_take(name, target):
             return None
         self._slots.take(name, target)
         return lane.start(now)
 
-    def _give_turn(self, workspace: _Workspace, target: str, lane: _Lane) -> None:
-        if lane.ready and not lane.in_turn:
-            lane.in_turn = True
-            workspace.turns.append((target, lane))
+    def _give_turn(self, workspace: _Workspace, target: str, lane: _Lane, now: float) -> None:
+        if lane.is_due(now):
+            if not lane.in_turn:
+                lane.in_turn = True
+                workspace.turns.append((target, lane))
+        else:
+            self._gather(workspace, target, lane)
         if workspace.turns and not workspace.in_turn:
             workspace.in_turn = True
             self._turns.append(workspace)
+
+    def _gather(self, workspace: _Workspace, target: str, lane: _Lane) -> None:
+        """Look at the lane again when its next attempt is due."""
+        if lane.ready and not lane.gathers:
+            lane.gathers = True
+            self._looks += 1
+            heapq.heappush(self._gathering, (lane.next_at, self._looks, workspace, target, lane))
+
+    def _end_gathering(self, now: float) -> None:
+        while self._gathering and self._gathering[0][0] <= now:
+            _, _, workspace, target, lane = heapq.heappop(self._gathering)
+            lane.gathers = False
+            self._give_turn(workspace, target, lane, now)
 
     def _all(self) -> Iterator[tuple[str, _Lane]]:
         for workspace in self._workspaces.values():

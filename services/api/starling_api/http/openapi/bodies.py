@@ -4,7 +4,7 @@ from collections.abc import Mapping
 from typing import Any, Final
 
 from starling_api.definitions.kinds import READ_ONLY
-from starling_api.definitions.webhook_fields import FORMATS, MASK, MAX_HEADER_CHARACTERS, MAX_HEADERS
+from starling_api.definitions.webhook_fields import BATCH_DEFAULTS, BATCH_LIMITS, FORMATS, MASK, MAX_HEADER_CHARACTERS, MAX_HEADERS
 from starling_api.lists.uploads import MAX_IDS
 from starling_api.policy.schema import policy_schemas
 from starling_common.cassandra.read_models import COMPUTED_TRAIT, LIST, SEGMENT, WEBHOOK
@@ -96,6 +96,11 @@ def read_only() -> dict[str, Schema]:
     return {field: {**_READ_ONLY_TYPES.get(field, text), "readOnly": True} for field in sorted(READ_ONLY)}
 
 
+def _integer(field: str) -> Schema:
+    lowest, highest = BATCH_LIMITS[field]
+    return {"type": ["integer", "null"], "minimum": lowest, "maximum": highest}
+
+
 _NAME: Final[Schema] = {"type": ["string", "null"], "minLength": 1, "maxLength": MAX_NAME_CHARACTERS}
 _WEBHOOK: Final[dict[str, Schema]] = {
     "key": _KEY,
@@ -118,6 +123,22 @@ _WEBHOOK: Final[dict[str, Schema]] = {
         "type": ["object", "null"], "maxProperties": MAX_HEADERS,
         "additionalProperties": {"type": "string", "minLength": 1, "maxLength": MAX_HEADER_CHARACTERS},
         "description": f"Headers of each request, such as `Authorization`. `{MASK}` keeps the stored value of a header.",
+    },
+    "batch": {
+        "type": ["object", "null"],
+        "properties": {
+            "max_items": {
+                **_integer("max_items"),
+                "description": f"Maximum of changes in one request; default {BATCH_DEFAULTS['max_items']}",
+            },
+            "max_wait_ms": {
+                **_integer("max_wait_ms"),
+                "description": "Maximum time in milliseconds that a change waits for others; "
+                f"default {BATCH_DEFAULTS['max_wait_ms']}",
+            },
+        },
+        "additionalProperties": False,
+        "description": "Sends several changes in one request. Null sends each change in a request of its own.",
     },
     **label_schemas(),
 }  # fmt: skip

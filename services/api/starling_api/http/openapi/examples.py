@@ -25,7 +25,8 @@ _TRAIT_BODY: Final[Document] = {"key": "ltv", "event": "Order Completed", "measu
 _TRAIT: Final[Document] = {**_TRAIT_BODY, "name": "ltv", **_SERVER}
 _WEBHOOK_BODY: Final[Document] = {"key": "shop", "url": "https://shop.example/hook", "segments": ["repeat-buyers"]}
 _WEBHOOK: Final[Document] = {
-    **_WEBHOOK_BODY, "events": ["entered", "exited"], "format": "standard", "headers": {}, "previous_secret_expires_at": None,
+    **_WEBHOOK_BODY, "events": ["entered", "exited"], "format": "standard", "batch": None, "headers": {},
+    "previous_secret_expires_at": None,
     **_SERVER,
 }  # fmt: skip
 _LIST: Final[Document] = {"key": "fair-2026", "name": "Spring fair 2026", "description": "", **_SERVER}

@@ -186,6 +186,13 @@ class TraitPageModel(PageModel[TraitModel]):
     """One page of computed traits."""
 
 
+class WebhookBatchModel(BaseModel):
+    """How a webhook sends several changes in one request."""
+
+    max_items: int = Field(description="Maximum of changes in one request")
+    max_wait_ms: int = Field(description="Maximum time in milliseconds that a change waits for others")
+
+
 class WebhookModel(DefinitionModel):
     """A webhook."""
 
@@ -196,6 +203,7 @@ class WebhookModel(DefinitionModel):
     segments: list[str] | None = Field(description="Keys of the segments to send; null sends every segment")
     events: list[Literal["entered", "exited"]]
     format: Literal["standard", "segment-track", "segment-identify"]
+    batch: WebhookBatchModel | None = Field(description="Null: each change is a request of its own")
     headers: dict[str, str] = Field(description="Headers of each request; every value is shown as `***`")
     previous_secret_expires_at: str | None = Field(
         description="Instant until which messages are also signed with the previous secret; null if the secret was never rotated"
