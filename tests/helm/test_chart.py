@@ -21,7 +21,7 @@ from starling_common.kafka.access import load_services
 from starling_common.kafka.topics import load_catalogue
 from starling_common.settings import Cassandra
 from starling_common.verify import VerifySettings
-from starling_delivery.network import addresses
+from starling_common.http.outbound import addresses
 from starling_delivery.settings import Settings as DeliverySettings
 from starling_ingest.settings import Settings as IngestSettings
 from starling_scaler.cluster import CALL_SECONDS

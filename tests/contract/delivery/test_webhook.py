@@ -11,10 +11,10 @@ from typing import ClassVar
 
 import pytest
 
+from starling_common.http.outbound.connections import guarded_client
 from starling_common.time.instants import wall_clock_ms
 from starling_delivery.channel import Again, Answer, Channel, Delivered, Gone, Impossible, Message
 from starling_delivery.channels.webhook import WebhookChannel
-from starling_delivery.network.connections import guarded_client
 from starling_delivery.targets import Targets
 from starling_demo.receiver import Receiver
 from tests.contract.delivery.channel_contract import ChannelContract

@@ -5,10 +5,10 @@ from dataclasses import replace
 
 import pytest
 
+from starling_common.http.outbound.addresses import checked_url, is_public
+from starling_common.http.outbound.connections import guarded_client
 from starling_delivery.channel import Answer, Impossible
 from starling_delivery.channels.webhook import WebhookChannel
-from starling_delivery.network.addresses import checked_url, is_public
-from starling_delivery.network.connections import guarded_client
 from starling_delivery.policy import message_of
 from tests.unit.delivery.making import request, targets
 

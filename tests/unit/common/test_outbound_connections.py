@@ -8,9 +8,9 @@ from typing import Any
 import httpcore
 import pytest
 
-from starling_delivery.network.addresses import AddressRefused
-from starling_delivery.network.connections import WORKSPACE, GuardedBackend
-from starling_delivery.network.lookups import Lookups
+from starling_common.http.outbound.addresses import AddressRefused
+from starling_common.http.outbound.connections import WORKSPACE, GuardedBackend
+from starling_common.http.outbound.lookups import Lookups
 
 
 def connect(monkeypatch: pytest.MonkeyPatch, addresses: Sequence[str], port: int, *, allow_private: bool) -> str:

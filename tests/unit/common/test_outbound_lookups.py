@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from starling_delivery.network.lookups import LookupFailed, Lookups
+from starling_common.http.outbound.lookups import LookupFailed, Lookups
 
 
 @dataclass

@@ -5,8 +5,8 @@ from typing import Any
 from hypothesis import given
 from hypothesis import strategies as st
 
+from starling_common.shares import Shares
 from starling_delivery.sending.lanes import Admission, Batch, Item, Lanes
-from starling_delivery.shares import Shares
 from starling_delivery.targets import Batching
 from tests.unit.delivery.making import request
 

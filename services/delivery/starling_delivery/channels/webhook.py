@@ -2,16 +2,15 @@
 
 import asyncio
 from contextlib import suppress
-from datetime import UTC, datetime
 from email.utils import parsedate_to_datetime
 
 import httpx
-from standardwebhooks.webhooks import Webhook
 
+from starling_common.http.outbound.addresses import AddressRefused, checked_url
+from starling_common.http.outbound.connections import WORKSPACE, guarded_client
+from starling_common.http.outbound.signatures import signed_headers
 from starling_common.time.instants import wall_clock_ms
 from starling_delivery.channel import Again, Answer, Delivered, Gone, Impossible, Message
-from starling_delivery.network.addresses import AddressRefused, checked_url
-from starling_delivery.network.connections import WORKSPACE, guarded_client
 from starling_delivery.settings import Settings
 from starling_delivery.targets import Target, Targets
 
@@ -66,7 +65,8 @@ class WebhookChannel:
     async def _attempt(self, target: Target, message: Message) -> Answer:
         url = checked_url(message.address, allow_private=self._allow_private)
         WORKSPACE.set(message.workspace)
-        headers = {**target.headers, **signed_headers(target, message, wall_clock_ms())}
+        now_ms = wall_clock_ms()
+        headers = {**target.headers, **signed_headers(target.secrets(now_ms), message.message_id, message.payload, now_ms)}
         async with self._client.stream("POST", url, content=message.payload.encode(), headers=headers) as response:
             # The status decides. The body is read only for the sake of its connection, and never for long.
             with suppress(httpx.HTTPError, TimeoutError):
@@ -86,21 +86,6 @@ async def _discard(response: httpx.Response) -> None:
         size_bytes += len(part)
         if size_bytes > MAX_RESPONSE_BYTES:
             return
-
-
-def signed_headers(target: Target, message: Message, now_ms: int) -> dict[str, str]:
-    """Return the headers of one attempt, with its time, the id of the membership change and a signature for each valid secret."""
-    now_seconds = now_ms // 1000
-    at = datetime.fromtimestamp(now_seconds, UTC)
-    signatures = [Webhook(secret).sign(message.message_id, at, message.payload) for secret in target.secrets(now_ms)]
-    return {
-        "content-type": "application/json",
-        "user-agent": "Starling-Webhooks/1",
-        "accept-encoding": "identity",
-        "webhook-id": message.message_id,
-        "webhook-timestamp": str(now_seconds),
-        "webhook-signature": " ".join(signatures),
-    }
 
 
 def answer_of(response: httpx.Response) -> Answer:

@@ -13,9 +13,9 @@ from enum import Enum
 from math import inf
 from typing import Final, TypeAlias
 
+from starling_common.shares import Shares
 from starling_delivery.batches import is_call, most_bytes
 from starling_delivery.policy import Request
-from starling_delivery.shares import Shares
 from starling_delivery.targets import Batching
 
 _SLOW_SECONDS: Final = 1.0

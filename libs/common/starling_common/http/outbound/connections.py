@@ -7,8 +7,8 @@ from typing import Final
 import httpcore
 import httpx
 
-from starling_delivery.network.addresses import AddressRefused, is_public
-from starling_delivery.network.lookups import Lookups
+from starling_common.http.outbound.addresses import AddressRefused, is_public
+from starling_common.http.outbound.lookups import Lookups
 
 WORKSPACE: Final[ContextVar[str]] = ContextVar("workspace")
 """The workspace of the attempt, which the task of the attempt sets. Its share of the lookups is used."""

@@ -10,7 +10,7 @@ from functools import partial
 from threading import Thread
 from typing import Any, Final, TypeAlias
 
-from starling_delivery.shares import Shares
+from starling_common.shares import Shares
 
 _THREADS: Final = 32
 
