@@ -19,9 +19,9 @@ from starling_common.deploy import DeploySettings
 from starling_common.deploy_acls import AclSettings
 from starling_common.kafka.access import load_services
 from starling_common.kafka.topics import load_catalogue
+from starling_common.http.outbound import addresses
 from starling_common.settings import Cassandra
 from starling_common.verify import VerifySettings
-from starling_common.http.outbound import addresses
 from starling_delivery.settings import Settings as DeliverySettings
 from starling_ingest.settings import Settings as IngestSettings
 from starling_scaler.cluster import CALL_SECONDS
@@ -522,7 +522,7 @@ def test_network_policies_allow_what_the_settings_connect_to_and_nothing_else(ci
             expected |= {(registry, "TCP"), *((port, "TCP") for port in kafka)}
         if any(name.startswith("STARLING_CASSANDRA__") for name in environment(pod, manifests, SECRETS)):
             expected.add((cassandra, "TCP"))
-        if pod.component == "delivery":
+        if pod.component in {"api", "delivery"}:
             expected |= {(443, "TCP"), (1024, "TCP")}
         if pod.component in {"api", "scaler", "normalizer", "segmenter"}:
             expected |= {(443, "TCP"), (6443, "TCP")}
@@ -547,10 +547,11 @@ def test_the_processes_that_get_the_address_of_cassandra_are_those_that_read_it(
 def test_webhooks_reach_every_address_that_delivery_allows_and_no_other() -> None:
     refused = [str(network) for network in addresses._SPECIAL if network.version == 4]
     assert VALUES["networkPolicy"]["webhooksExceptIPv4"] == refused
-    [policy] = [one for one in of_kind(objects("production"), "NetworkPolicy") if one["metadata"]["name"].endswith("-delivery")]
-    [rule] = [rule for rule in policy["spec"]["egress"] if any("ipBlock" in peer for peer in rule.get("to", ()))]
-    assert rule["to"][0]["ipBlock"] == {"cidr": "0.0.0.0/0", "except": refused}
-    assert rule["ports"] == [{"port": 443}, {"port": 1024, "endPort": 65535}]
+    policies = {one["metadata"]["name"].rpartition("-")[2]: one for one in of_kind(objects("production"), "NetworkPolicy")}
+    for name in ("api", "delivery"):
+        [rule] = [one for one in policies[name]["spec"]["egress"] if any("ipBlock" in peer for peer in one.get("to", ()))]
+        assert rule["to"][0]["ipBlock"] == {"cidr": "0.0.0.0/0", "except": refused}
+        assert rule["ports"] == [{"port": 443}, {"port": 1024, "endPort": 65535}]
 
 
 def test_what_the_deploy_step_needs_exists_before_it() -> None:

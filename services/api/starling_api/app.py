@@ -27,6 +27,7 @@ from starling_api.reports.routes import report_router
 from starling_api.reports.view_routes import view_router
 from starling_api.users.export_routes import export_router
 from starling_api.users.routes import segment_router, user_router
+from starling_api.webhooks.routes import webhook_test_routes
 from starling_common.http.rate_limits import EXPOSED
 from starling_common.telemetry.metrics import Metrics
 
@@ -80,6 +81,7 @@ def _routers(metrics: Metrics, alive: Checks, ready: Checks) -> Sequence[APIRout
         # A webhook sends personal data to an external address, so it needs an admin.
         definition_routes(WEBHOOKS, "/v1/webhooks", Role.ADMIN),
         webhook_routes(WEBHOOKS, "/v1/webhooks", Role.ADMIN),
+        webhook_test_routes(),
         segment_router,
         user_router,
         feed_router,

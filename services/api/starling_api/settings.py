@@ -60,6 +60,9 @@ class ApiSettings(ServiceSettings):
     feed_heartbeat_seconds: Annotated[
         float, Field(gt=0, le=300, description="interval of heartbeat comments on a live feed without changes")
     ] = 15
+    allow_private_addresses: Annotated[
+        bool, Field(description="for local stacks only: test webhooks in private networks, and over http; as in delivery")
+    ] = False
     segment_work: Annotated[
         int,
         Field(

@@ -39,6 +39,7 @@ from starling_api.settings import ApiSettings
 from starling_api.users.exports import Exports
 from starling_api.users.queries import Queries
 from starling_api.users.read_models import CassandraAudience
+from starling_api.webhooks.sender import WebhookSender
 from starling_common.cassandra.database import Database
 from starling_common.cassandra.sessions import DatabaseUnavailable
 from starling_common.http.rate_limits import Rate
@@ -82,6 +83,7 @@ class Api:
     states: SegmenterStates
     backfill: BackfillService
     threads: Threads
+    webhook_sender: WebhookSender
     _stopping: threading.Event = field(default_factory=threading.Event)
 
     async def serve(self, stop: asyncio.Event) -> None:
@@ -102,6 +104,7 @@ class Api:
         self.streams.end()
         server.stop()  # type: ignore[no-untyped-call]
         await serving
+        await self.webhook_sender.close()
         self.streams.close()
         for topic_log in self.logs:
             topic_log.close()
@@ -161,12 +164,15 @@ def build_api(settings: ApiSettings) -> Api:
         body_timeout_seconds=settings.body_timeout_seconds,
         gate=Gate(settings.workspace_previews, settings.workspace_previews_waiting, settings.workspace_previews_wait_seconds),
         rate_limits=RateLimits(_rates(settings)),
+        webhook_sender=WebhookSender(allow_private=settings.allow_private_addresses),
     )
     origins = [origin.strip() for origin in settings.cors_origins.split(",") if origin.strip()]
     # Reads need the database alone, so an unreachable broker must not take the process out of the load balancer.
     threads = Threads(backfill)
     app = build_app(services, metrics, lambda: {"database": database.problem()}, origins, alive=threads.failures)
-    return Api(app, settings, commands, database, (feed, outcome_log), streams, states, backfill, threads)
+    return Api(
+        app, settings, commands, database, (feed, outcome_log), streams, states, backfill, threads, services.webhook_sender
+    )
 
 
 def _rates(settings: ApiSettings) -> Rates:

@@ -3,6 +3,8 @@
 import asyncio
 import json
 import threading
+from collections.abc import Iterator
+from dataclasses import replace
 from typing import Any
 
 import anyio.to_thread
@@ -12,12 +14,18 @@ from prometheus_client import CollectorRegistry
 from structlog.testing import capture_logs
 
 from starling_api.app import build_app
+from starling_api.definitions.definition import Author
+from starling_api.definitions.kinds import WEBHOOKS
 from starling_api.http.openapi.reference import reference_page
 from starling_api.ports import Day, EventRow, MemberRow, Membership, ReportedProgress
+from starling_api.webhooks.sender import WebhookSender
 from starling_common.cassandra.sessions import DatabaseUnavailable
 from starling_common.telemetry.metrics import Metrics
+from starling_common.values import Workspace
+from starling_demo.receiver import Receiver
 from tests.unit.api.calls import SEGMENT, call, defined
 from tests.unit.api.memory import World
+from tests.unit.delivery.making import SECRET
 
 
 def test_a_failure_reveals_only_its_correlation_id() -> None:
@@ -296,3 +304,72 @@ def test_liveness_is_answered_while_every_thread_waits_for_a_store() -> None:
         return [(answer.status_code, answer.json()["checks"]["sweep"]) for answer in (first, second)]
 
     assert asyncio.run(ask()) == [(200, "ok"), (503, "the thread has ended")]
+
+
+@pytest.fixture
+def receiver() -> Iterator[Receiver]:
+    made = Receiver(SECRET)
+    yield made
+    made.close()
+
+
+def answers_of(world: World, paths: list[str], role: str = "rule") -> list[httpx.Response]:
+    """Answers to these requests, one after another, of one process that may connect to this machine."""
+
+    async def ask() -> list[httpx.Response]:
+        sender = WebhookSender(allow_private=True)
+        app = build_app(replace(world.services, webhook_sender=sender), Metrics(CollectorRegistry()), dict)
+        async with httpx.AsyncClient(transport=httpx.ASGITransport(app), base_url="http://api") as client:
+            answers = [await client.post(path, headers={"Authorization": f"Bearer {role}"}) for path in paths]
+        await sender.close()
+        return answers
+
+    return asyncio.run(ask())
+
+
+def with_webhook(url: str) -> World:
+    world = World()
+    world.commands.define(WEBHOOKS, Author(Workspace("acme"), "rule", "c"), {"key": "shop", "url": url, "secret": SECRET})
+    return world
+
+
+def test_a_test_of_a_webhook_sends_one_example_and_changes_nothing(receiver: Receiver) -> None:
+    world = with_webhook(receiver.url)
+    [answer] = answers_of(world, ["/v1/webhooks/shop/test"])
+    assert answer.status_code == 200
+    result = answer.json()
+    assert (result["delivered"], result["status"], result["reason"]) == (True, 204, None)
+    assert [(call["id"], call["type"]) for call in receiver.calls] == [(result["message_id"], "webhook.test")]
+    assert [change.action for change in world.published] == ["DEFINED"]
+
+
+def test_a_disabled_webhook_is_tested_and_stays_disabled(receiver: Receiver) -> None:
+    receiver.failures, receiver.failure_status = 1, 410
+    world = with_webhook(receiver.url)
+    shown = world.reader.shown[Workspace("acme"), "webhook", "shop"]
+    disabled = replace(shown, status="disabled", document={**shown.document, "disabled": True}, recorded_at_micros=2**62)
+    world.reader.shown[Workspace("acme"), "webhook", "shop"] = disabled
+    gone, taken = answers_of(world, ["/v1/webhooks/shop/test"] * 2)
+    assert (gone.json()["status"], taken.json()["status"]) == (410, 204)
+    assert world.reader.shown[Workspace("acme"), "webhook", "shop"] == disabled
+    assert [change.action for change in world.published] == ["DEFINED"]
+
+
+def test_a_workspace_tests_ten_times_at_once(receiver: Receiver) -> None:
+    answers = answers_of(with_webhook(receiver.url), ["/v1/webhooks/shop/test"] * 11)
+    assert [answer.status_code for answer in answers] == [200] * 10 + [429]
+    assert answers[-1].json()["code"] == "too_many_requests"
+    assert len(receiver.calls) == 10
+
+
+@pytest.mark.parametrize(
+    ("role", "key", "status", "code"),
+    [("make", "shop", 403, "forbidden"), ("rule", "none", 404, "unknown_webhook"), ("rule", "old", 409, "archived")],
+)
+def test_a_test_needs_an_admin_and_a_webhook(receiver: Receiver, role: str, key: str, status: int, code: str) -> None:
+    world, author = with_webhook(receiver.url), Author(Workspace("acme"), "rule", "c")
+    world.commands.define(WEBHOOKS, author, {"key": "old", "url": receiver.url, "secret": SECRET})
+    world.commands.archive(WEBHOOKS, author, "old", None)
+    [answer] = answers_of(world, [f"/v1/webhooks/{key}/test"], role)
+    assert (answer.status_code, answer.json()["code"]) == (status, code)
+    assert receiver.calls == []

@@ -178,6 +178,13 @@ class Commands:
         """Resume a paused segment. Raises: NotFound, Archived, VersionConflict, ResourceBusy."""
         return self._set_paused(kind, author, key, if_match, to_pause=False)
 
+    def newest(self, kind: Kind, author: Author, key: str) -> Definition:
+        """Return the current definition, also directly after a write of it. Raises: NotFound, Archived, ResourceBusy."""
+        before, current = self._newest(kind, author, key, None)
+        if before.action == "ARCHIVED":
+            raise Archived(f"{key!r} is archived: create a {kind.title} with another key")
+        return current
+
     def rotate_secret(self, kind: Kind, author: Author, key: str, if_match: int | None) -> Definition:
         """Give a definition a new secret. The previous one stays valid for a day. A disabled definition stays disabled.
 

@@ -29,6 +29,7 @@ from starling_api.reports.audience_report import Reports
 from starling_api.reports.views import MaterialisedViews
 from starling_api.users.exports import Exports
 from starling_api.users.queries import Queries
+from starling_api.webhooks.sender import WebhookSender
 from starling_segments import DefinitionRefused, read_document
 
 MAX_BODY_BYTES: Final = 1_048_576
@@ -60,6 +61,7 @@ class Services:
     body_timeout_seconds: float = 30.0
     gate: Gate = field(default_factory=lambda: Gate(4, 8, 10))
     rate_limits: RateLimits = field(default_factory=lambda: RateLimits(Rates()))
+    webhook_sender: WebhookSender = field(default_factory=WebhookSender)
 
 
 @dataclass(frozen=True, slots=True)

@@ -96,6 +96,13 @@ EXAMPLES: Final[dict[str, Example]] = {
         {**_WEBHOOK, "secret": "whsec_QUJDREVGR0hJSktMTU5PUFFSU1RVVldY", "previous_secret_expires_at": _INSTANT},
     ),
     "enable_webhook": Example(None, _WEBHOOK),
+    "test_webhook": Example(
+        None,
+        {
+            "message_id": "test-6f1c3a52-7c4e-4a39-9c0e-0b8f7a0f5a11", "delivered": False, "status": None, "took_ms": 3,
+            "answer": None, "reason": "address_refused", "message": "the address is in a private network",
+        },
+    ),
     "apply_segments": Example({"segments": [_SEGMENT_BODY]}, {"items": [_SEGMENT]}),
     "pause_segment": Example(None, {**_SEGMENT, "status": "paused"}),
     "resume_segment": Example(None, {**_SEGMENT, "status": "backfilling"}),

@@ -217,6 +217,20 @@ class WebhookPageModel(PageModel[WebhookModel]):
     """One page of webhooks."""
 
 
+class WebhookTestModel(BaseModel):
+    """The result of a test call."""
+
+    message_id: str = Field(description="The `webhook-id` of the request")
+    delivered: bool = Field(description="Whether the endpoint has answered 2xx")
+    status: int | None = Field(description="Status code of the answer; null without one")
+    took_ms: int = Field(description="Time of the attempt in milliseconds")
+    answer: str | None = Field(description="The first 1,000 bytes of the answer's body; null without an answer")
+    reason: (
+        Literal["status", "address_refused", "name_not_resolved", "not_connected", "tls_failed", "timeout", "no_http_answer"] | None
+    ) = Field(description="Why the example change was not delivered")
+    message: str | None = Field(description="The reason in words, and what follows from it")
+
+
 class ListModel(DefinitionModel):
     """An uploaded list, without its members."""
 
