@@ -165,6 +165,10 @@ class Schedule:
         """Return the time at which a message that is not sent now is tried, or None after the time limit."""
         return self._due_ms(request, now_ms, seconds * (0.8 + 0.4 * jitter))
 
+    def paused_ms(self, request: Request, now_ms: int, seconds: float, jitter: float) -> int | None:
+        """Return the time at which a message of a paused target is tried, or None after the time limit."""
+        return self._due_ms(request, now_ms, seconds * (1.0 + 0.2 * jitter))
+
     def _due_ms(self, request: Request, now_ms: int, delay: float) -> int | None:
         due_ms = now_ms + int(delay * 1000)
         last_ms = int(request["first_attempt_at"]) + int(self.give_up_after_seconds * 1000)
@@ -212,8 +216,21 @@ def postponed(request: Request, why: str, tier: int | None, schedule: Schedule, 
 
     Each postponement in a row is one tier longer. The first one is reported.
     """
-    seconds, reason = schedule.next_tier(tier), f"{_POSTPONED}{why}"
-    due_ms = schedule.postponed_ms(request, now_ms, seconds, jitter)
+    seconds = schedule.next_tier(tier)
+    return _postponed(request, why, seconds, schedule.postponed_ms(request, now_ms, seconds, jitter))
+
+
+def paused(request: Request, why: str, seconds: float, schedule: Schedule, now_ms: int, jitter: float) -> Step:
+    """Return the step of a message whose target is paused for so many seconds. It costs no attempt.
+
+    The message is due after the pause; `jitter` in [0, 1) adds up to a fifth, so that not all messages come at its end.
+    """
+    due_ms = schedule.paused_ms(request, now_ms, seconds, jitter)
+    return _postponed(request, why, schedule.tier_for(seconds), due_ms)
+
+
+def _postponed(request: Request, why: str, seconds: float, due_ms: int | None) -> Step:
+    reason = f"{_POSTPONED}{why}"
     if due_ms is None:
         return Step("FAILED", reason, dead=f"given up after {request['attempt'] - 1} attempts: {why}")
     outcome = None if (request["last_error"] or "").startswith(_POSTPONED) else "RETRYING"

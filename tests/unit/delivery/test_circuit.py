@@ -111,7 +111,19 @@ def test_only_circuits_with_failures_are_kept() -> None:
     circuits.of(good).succeeded()
     kept = circuits.of(bad)
     kept.failed(0.0, probe=False)
-    circuits.forget_new()
+    circuits.forget_new(0.0)
     assert circuits.of(bad) is kept
     circuits.forget("default", "bad")
     assert circuits.of(bad) is not kept
+
+
+def test_a_pause_ends_is_no_failure_and_is_not_forgotten() -> None:
+    circuits, [target] = Circuits(CircuitRule(5, 30.0)), targets().of("default")
+    circuits.of(target).pause(100.0)
+    circuits.of(target).pause(60.0)
+    assert (circuits.of(target).paused_seconds(40.0), circuits.of(target).is_open) == (60.0, False)
+    circuits.forget_new(40.0)
+    assert circuits.of(target).paused_seconds(99.0) == 1.0
+    assert circuits.of(target).paused_seconds(100.0) == 0.0
+    circuits.forget_new(100.0)
+    assert circuits._circuits == {}

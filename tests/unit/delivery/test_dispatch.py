@@ -118,6 +118,45 @@ def test_a_message_in_a_lane_is_stored_before_its_record_counts_as_processed() -
     asyncio.run(sending())
 
 
+def test_a_target_that_asks_for_a_pause_gets_it_and_no_other_message_costs_an_attempt() -> None:
+    channel = Scripted({"hook": Again("the endpoint answered 429", 429, 60.0)})
+    requests = [request(user=f"u{n}", delivery_id=f"d{n}", first_attempt_at=wall_clock_ms()) for n in range(9)]
+    published = Recorded([])
+    sender = dispatcher(channel, targets(), published, slots=1)
+    before_ms = wall_clock_ms()
+    asyncio.run(send_all(sender, [one | {"first_attempt_at": before_ms + 3_600_000} for one in requests]))
+    assert len(channel.sent) == 1
+    [attempted] = [step.retry for _, step in published.steps if not step.postponed]
+    others = [step.retry for _, step in published.steps if step.postponed]
+    assert (attempted or {})["attempt"] == 2
+    assert [(one or {})["attempt"] for one in others] == [1] * 8
+    assert {step.detail for _, step in published.steps if step.postponed} == {
+        "postponed: the target asked for a pause (429 with Retry-After)"
+    }
+    dues_ms = [(one or {})["not_before"] - before_ms for one in others]
+    assert min(dues_ms) >= 59_000
+
+
+def test_a_pause_of_one_target_is_none_of_another_and_ends() -> None:
+    channel = Scripted({"hook": Again("the endpoint answered 429", 429, 0.05)})
+    known, published = targets(definition(), definition("other")), Recorded([])
+    sender = dispatcher(channel, known, published, slots=1)
+    first = [request(user=f"u{n}", first_attempt_at=wall_clock_ms()) for n in range(3)]
+    second = [request(user=f"u{n}", target_key="other", delivery_id=f"o{n}") for n in range(3)]
+
+    async def sending() -> None:
+        await send_all(sender, [*first, *second])
+        assert channel.sent.count(first[0]["delivery_id"]) == 1
+        assert {"o0", "o1", "o2"} <= set(channel.sent)
+        await asyncio.sleep(0.06)  # sleep: the pause
+        channel.answers.clear()
+        sender._stopping = False
+        await send_all(sender, [one | {"delivery_id": "again"} for one in first[:1]])
+
+    asyncio.run(sending())
+    assert channel.sent[-1] == "again"
+
+
 BATCHES = {"max_items": 100, "max_wait_ms": 50}
 
 

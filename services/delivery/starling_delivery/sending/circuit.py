@@ -1,4 +1,7 @@
-"""Pure core: the circuit breaker of each target. A target whose attempts fail gets probes only, at growing intervals."""
+"""Pure core: the circuit breaker of each target. A target whose attempts fail gets probes only, at growing intervals.
+
+A target that has asked for a pause (429 with Retry-After) gets nothing until its end. That is no failure.
+"""
 
 from collections import deque
 from collections.abc import Iterator
@@ -32,6 +35,7 @@ class Circuit:
         self._recent: deque[bool] = deque(maxlen=_RECENT)
         self._interval = rule.probe_seconds
         self._probe_at: float | None = None
+        self._paused_until = 0.0
         self._why = ""
 
     @property
@@ -52,6 +56,16 @@ class Circuit:
     def admits(self, now: float) -> bool:
         """Return whether a message may be sent: the circuit is closed, or a probe is due."""
         return self._probe_at is None or now >= self._probe_at
+
+    def pause(self, until: float) -> None:
+        """Send nothing before that time. A later end of a former pause stays."""
+        self._paused_until = max(self._paused_until, until)
+
+    def paused_seconds(self, now: float) -> float:
+        """Return the seconds until the end of the pause; 0 without one."""
+        if now >= self._paused_until:
+            self._paused_until = 0.0
+        return max(0.0, self._paused_until - now)
 
     def begin_attempt(self, now: float) -> bool:
         """Return whether the admitted attempt is a probe. The next one is due after the interval in any case."""
@@ -109,6 +123,8 @@ class Circuits:
         """Drop the circuit of a target that is archived or disabled."""
         self._circuits.pop((workspace, key), None)
 
-    def forget_new(self) -> None:
-        """Drop the circuits without a failure, so that the memory is bounded by the number of failing targets."""
-        self._circuits = {key: entry for key, entry in self._circuits.items() if not entry[1].is_new}
+    def forget_new(self, now: float) -> None:
+        """Drop the circuits without a failure or a pause, so that the memory is bounded by the number of failing targets."""
+        self._circuits = {
+            key: entry for key, entry in self._circuits.items() if not entry[1].is_new or entry[1].paused_seconds(now)
+        }

@@ -3,7 +3,7 @@
 import asyncio
 import random
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from functools import partial
 from typing import Final, NamedTuple, Protocol
 
@@ -14,16 +14,20 @@ from starling_common.time.instants import wall_clock_ms
 from starling_delivery.batches import after_batch, batch_message, is_refusal, limited
 from starling_delivery.channel import Again, Answer, Channel, Delivered, Gone, Impossible, Message
 from starling_delivery.poison import tried_twice
-from starling_delivery.policy import Request, Schedule, Step, after, delayed, message_of, postponed
-from starling_delivery.sending.circuit import Circuits
+from starling_delivery.policy import Request, Schedule, Step, after, delayed, message_of, paused, postponed
+from starling_delivery.sending.circuit import Circuit, Circuits
 from starling_delivery.sending.lanes import Admission, Batch, Item, Lanes
 from starling_delivery.targets import Target, Targets
 
 _CHECK_SECONDS: Final = 0.05
+_LONGEST_PAUSE_SECONDS: Final = 3600.0
 _BURST: Final = 16
 _SLOW: Final = "the target answers slowly, and its lane is full"
 
+_PAUSED: Final = "the target asked for a pause (429 with Retry-After)"
+
 CIRCUIT_OPEN: Final = "circuit_open"
+TARGET_PAUSED: Final = "target_paused"
 SLOW_TARGET: Final = "slow_target"
 
 
@@ -104,6 +108,9 @@ class Dispatcher:
             self._publish(item, _suppressed(target))
             return True
         now, circuit = time.monotonic(), self._circuits.of(target)
+        if circuit.paused_seconds(now):
+            self._postpone_paused([item], circuit)
+            return True
         if not circuit.admits(now):
             self._postpone(item, circuit.reason, CIRCUIT_OPEN)
             return True
@@ -176,6 +183,9 @@ class Dispatcher:
                 self._publish_all(part, _suppressed(target))
                 continue
             circuit = self._circuits.of(target)
+            if circuit.paused_seconds(time.monotonic()):
+                self._postpone_paused(part, circuit)
+                continue
             if part is not batch and circuit.is_open:
                 for item in part:
                     item.request = limited(item.request, len(part))
@@ -217,9 +227,16 @@ class Dispatcher:
             self._publish(item, step)
 
     def _count_attempt(self, target: Target, answer: Answer, *, probe: bool) -> None:
-        """Count the attempt in the target's circuit. An impossible message is no failure of its target."""
+        """Count the attempt in the target's circuit. An impossible message is no failure of its target, and a pause neither."""
         circuit = self._circuits.of(target)
-        if isinstance(answer, Delivered | Gone):
+        if isinstance(answer, Again) and answer.status_code == 429 and answer.retry_after_seconds:
+            now = time.monotonic()
+            circuit.pause(now + min(answer.retry_after_seconds, _LONGEST_PAUSE_SECONDS))
+            log(__name__).info(
+                "target_paused", workspace=target.workspace, target=target.key, seconds=round(answer.retry_after_seconds)
+            )
+            self._postpone_paused(self._lanes.drain(target.workspace, target.key, now), circuit)
+        elif isinstance(answer, Delivered | Gone):
             if circuit.is_open:
                 log(__name__).info("circuit_closed", workspace=target.workspace, target=target.key)
             circuit.succeeded()
@@ -227,6 +244,13 @@ class Dispatcher:
             log(__name__).warning("circuit_opened", workspace=target.workspace, target=target.key, error=answer.why)
             for item in self._lanes.drain(target.workspace, target.key, time.monotonic()):
                 self._postpone(item, circuit.reason, CIRCUIT_OPEN)
+
+    def _postpone_paused(self, items: Iterable[Item], circuit: Circuit) -> None:
+        seconds, now_ms = circuit.paused_seconds(time.monotonic()), wall_clock_ms()
+        for item in items:
+            self._postponed.labels(self._channel.name, TARGET_PAUSED).inc()
+            jitter = random.random()  # noqa: S311 - not used for security
+            self._publish(item, paused(item.request, _PAUSED, seconds, self._schedule, now_ms, jitter))
 
     def _postpone(self, item: Item, why: str, reason: str) -> None:
         self._postponed.labels(self._channel.name, reason).inc()
@@ -252,7 +276,7 @@ class Dispatcher:
         self._waiting_messages.set(len(self._lanes))
 
     def _forget_circuits(self) -> None:
-        self._circuits.forget_new()
+        self._circuits.forget_new(time.monotonic())
         for workspace, key in list(self._circuits.open_keys()):
             target = self._targets.find(workspace, key)
             if target is None or target.disabled:
