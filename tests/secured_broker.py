@@ -124,8 +124,8 @@ class Secured:
 
 
 @contextmanager
-def secured_broker(home: Path) -> Iterator[Secured]:
-    """Run the broker. Its users are `starling`, who may do all, and `stranger`, who may do nothing."""
+def secured_broker(home: Path, port: int | None = None) -> Iterator[Secured]:
+    """Run the broker. Its users are `starling`, who may do all, and `stranger`, who may do nothing. `port`: for passwords."""
     home.mkdir()
     authority, foreign = Authority("Starling tests"), Authority("Another authority")
     paths = {name: home / f"{name}.pem" for name in ("authority", "foreign", "broker", "client", "client-key")}
@@ -136,6 +136,7 @@ def secured_broker(home: Path) -> Iterator[Secured]:
     paths["client"].write_bytes(certificate)
     paths["client-key"].write_bytes(key)
     ports = {name: free_port() for name in ("controller", "opened", "password", "certificate")}
+    ports["password"] = port or ports["password"]
     config = home / "server.properties"
     quoted = PASSWORD.replace("\\", "\\\\").replace('"', '\\"')
     config.write_text(

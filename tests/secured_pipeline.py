@@ -17,7 +17,7 @@ from tests.conftest import Stack
 from tests.secured_broker import Secured
 
 SERVICES = ("ingest", "normalizer", "segmenter", "projector", "api", "delivery")
-USERS = (*SERVICES, "deploy", "profiles", "lake", "auditor", "operator")
+USERS = (*SERVICES, "deploy", "audience-report", "auditor", "operator")
 WRITE_KEY, TOKEN = "a-write-key", "an-api-token"
 
 

@@ -10,12 +10,12 @@ from typing import Self
 class Gate:
     """Passes bytes both ways between its own port and a server's, until it is shut."""
 
-    def __init__(self, host: str, port: int) -> None:
+    def __init__(self, host: str, port: int, own_port: int = 0) -> None:
         self._server = (host, port)
         self._open: list[socket.socket] = []
         self._lock = threading.Lock()
         self._is_shut = False
-        self._listener = socket.create_server(("127.0.0.1", 0))
+        self._listener = socket.create_server(("127.0.0.1", own_port))
         self.port: int = self._listener.getsockname()[1]
         threading.Thread(target=self._accept, daemon=True).start()
 
