@@ -12,6 +12,7 @@ from pydantic_settings import BaseSettings, NoDecode
 
 from starling_api.settings import ApiSettings
 from starling_common.deploy import DeploySettings
+from starling_common.deploy_acls import AclSettings
 from starling_common.http.server import PublicHttp
 from starling_common.settings import Cassandra, Http, Kafka, SchemaRegistry, ServiceSettings
 from starling_common.verify import VerifySettings
@@ -101,6 +102,7 @@ SECTIONS: Final = (
     Section("Replay", f"`python -m starling_spark.jobs.replay`. {_LAKE}", ReplaySettings, (LakeSettings,)),
     Section("Reprocessing", f"`python -m starling_spark.jobs.reprocess`. {_LAKE}", ReprocessSettings, (LakeSettings,)),
     Section("Deploy step", "`python -m starling_common.deploy`.", DeploySettings, ()),
+    Section("Rights at the broker", "`python -m starling_common.deploy_acls`.", AclSettings, ()),
     Section(
         "Check of an installation", "`python -m starling_common.verify`, which `helm test` runs.", VerifySettings, (DeploySettings,)
     ),
