@@ -100,8 +100,12 @@ def consumer_config(brokers: str, group: str, **more: Any) -> dict[str, Any]:
     } | more
 
 
-def produce_and_wait(producer: Producer, topic: str, *, key: bytes, value: bytes, headers: Headers, timestamp_ms: int = 0) -> None:
-    """Publish one record and return after every in-sync replica has it. Not for the hot path. `timestamp_ms` 0: the wall clock.
+def produce_and_wait(
+    producer: Producer, topic: str, *, key: bytes, value: bytes | None, headers: Headers, timestamp_ms: int = 0
+) -> None:
+    """Publish one record and return after every in-sync replica has it. Not for the hot path.
+
+    `value` None: a tombstone. `timestamp_ms` 0: the wall clock.
 
     Raises: BrokerUnavailable.
     """
