@@ -7,6 +7,8 @@ from fastapi import APIRouter, FastAPI
 from fastapi.middleware.cors import CORSMiddleware
 
 from starling_api.backfills.routes import backfill_router
+from starling_api.credentials.bodies import TOKEN
+from starling_api.credentials.routes import credential_routes
 from starling_api.definitions.kinds import SEGMENTS, TRAITS, WEBHOOKS
 from starling_api.definitions.routes import batch_routes, definition_routes, lifecycle_routes, webhook_routes
 from starling_api.feed.routes import feed_router
@@ -15,6 +17,7 @@ from starling_api.http.access.rate_limits import RateLimiting
 from starling_api.http.dependencies import Services
 from starling_api.http.not_implemented import planned_routes
 from starling_api.http.openapi.document import openapi_document
+from starling_api.http.openapi.models import IssuedTokenModel, TokenModel, TokenPageModel
 from starling_api.http.paths import EncodedSlashes
 from starling_api.http.problems import answer_errors
 from starling_api.http.system import Checks, system_routes
@@ -32,8 +35,8 @@ from starling_common.http.rate_limits import EXPOSED
 from starling_common.telemetry.metrics import Metrics
 
 _DESCRIPTION: Final = """\
-Send `Authorization: Bearer <token>`. A viewer reads. A marketer also writes segments, computed traits and lists. An admin may
-call everything.
+Send `Authorization: Bearer <token>`. A viewer reads. An editor (also called marketer) reads, and writes segments, computed traits
+and lists. An approver reads, and will approve what editors propose, which is not available yet. An admin may call everything.
 
 Every error is `application/problem+json` with a stable `code` and a `message`. Lists are pages: pass `next_cursor` as `cursor`
 until it is null. `as_of` is the stream time that an answer reflects. A write accepts `Idempotency-Key`, which makes it safe to
@@ -74,10 +77,10 @@ def _routers(metrics: Metrics, alive: Checks, ready: Checks) -> Sequence[APIRout
     """Return the routes of every subject."""
     return (
         system_routes(metrics.registry, alive, ready),
-        definition_routes(SEGMENTS, "/v1/segments", Role.MARKETER),
-        batch_routes(Role.MARKETER),
-        lifecycle_routes(SEGMENTS, "/v1/segments", Role.MARKETER),
-        definition_routes(TRAITS, "/v1/computed-traits", Role.MARKETER),
+        definition_routes(SEGMENTS, "/v1/segments", Role.EDITOR),
+        batch_routes(Role.EDITOR),
+        lifecycle_routes(SEGMENTS, "/v1/segments", Role.EDITOR),
+        definition_routes(TRAITS, "/v1/computed-traits", Role.EDITOR),
         # A webhook sends personal data to an external address, so it needs an admin.
         definition_routes(WEBHOOKS, "/v1/webhooks", Role.ADMIN),
         webhook_routes(WEBHOOKS, "/v1/webhooks", Role.ADMIN),
@@ -93,6 +96,9 @@ def _routers(metrics: Metrics, alive: Checks, ready: Checks) -> Sequence[APIRout
         export_router,
         backfill_router,
         policy_router,
+        credential_routes(
+            TOKEN, "/v1/tokens", lambda services: services.token_commands, (TokenModel, IssuedTokenModel, TokenPageModel)
+        ),
         planned_routes(),
     )
 

@@ -13,7 +13,7 @@ class ApiSettings(ServiceSettings):
 
     http: PublicHttp
     cassandra: Cassandra
-    tokens: Annotated[SecretStr, Field(description="token=role:workspace, comma separated; roles viewer, marketer, admin")]
+    tokens: Annotated[SecretStr, Field(description="token=role:workspace, comma separated; viewer, editor, approver or admin")]
     timezones: Annotated[
         str,
         Field(

@@ -13,6 +13,9 @@ from granian.constants import Interfaces
 from starling_api.app import build_app
 from starling_api.backfills.backfills import BackfillPolicy, Backfills
 from starling_api.backfills.wiring import BackfillService
+from starling_api.credentials.bodies import TOKEN
+from starling_api.credentials.commands import CredentialCommands
+from starling_api.credentials.topic import CredentialTopic
 from starling_api.definitions.commands import Commands
 from starling_api.definitions.in_force import Definitions
 from starling_api.definitions.publisher import Publisher
@@ -84,6 +87,7 @@ class Api:
     backfill: BackfillService
     threads: Threads
     webhook_sender: WebhookSender
+    credentials: Sequence[CredentialTopic]
     _stopping: threading.Event = field(default_factory=threading.Event)
 
     async def serve(self, stop: asyncio.Event) -> None:
@@ -95,12 +99,16 @@ class Api:
         self.threads.sweep = threading.Thread(target=self._sweep, name="sweep", daemon=True)
         self.threads.sweep.start()
         self.backfill.start()
+        for topic in self.credentials:
+            topic.followed.start()
         serving = asyncio.ensure_future(server.serve())
         await asyncio.wait({serving, asyncio.ensure_future(stop.wait())}, return_when=asyncio.FIRST_COMPLETED)
         self._stopping.set()
         self.threads.sweep = None
         cap.cancel()
         await asyncio.get_running_loop().run_in_executor(None, self.backfill.stop)
+        for topic in self.credentials:
+            await asyncio.get_running_loop().run_in_executor(None, topic.followed.stop)
         self.streams.end()
         server.stop()  # type: ignore[no-untyped-call]
         await serving
@@ -144,6 +152,7 @@ def build_api(settings: ApiSettings) -> Api:
     limits = CostLimits(settings.segment_work, settings.segment_state_bytes)
     quota = Quota(limits, settings.workspace_segments, settings.workspace_work)
     claims = CassandraClaims(database)
+    tokens = CredentialTopic(settings.kafka.brokers, registry, TOKEN.topic)
     commands = Commands(
         claims, definitions, publisher.publish, wall_clock_micros, time.sleep, queries.is_stopped, zone_of, quota=quota
     )
@@ -151,7 +160,7 @@ def build_api(settings: ApiSettings) -> Api:
         commands=commands,
         queries=queries,
         answers=CassandraResponses(database),
-        tokens=Tokens(settings.tokens.get_secret_value()),
+        tokens=Tokens(settings.tokens.get_secret_value(), tokens.followed),
         lists=Lists(list_store, ListFeed(settings.kafka.brokers, registry, partitions).publish, wall_clock_micros),
         feed=feed,
         outcomes=Outcomes(outcome_log, wall_clock_ms),
@@ -161,18 +170,23 @@ def build_api(settings: ApiSettings) -> Api:
         previews=Previews(Definitions(definitions), audience, states, CassandraPasts(database, partitions), settings.clock),
         exports=Exports(queries, list_store, states),
         backfills=backfills,
+        token_commands=CredentialCommands(TOKEN, tokens, wall_clock_micros),
         body_timeout_seconds=settings.body_timeout_seconds,
         gate=Gate(settings.workspace_previews, settings.workspace_previews_waiting, settings.workspace_previews_wait_seconds),
         rate_limits=RateLimits(_rates(settings)),
         webhook_sender=WebhookSender(allow_private=settings.allow_private_addresses),
     )
     origins = [origin.strip() for origin in settings.cors_origins.split(",") if origin.strip()]
-    # Reads need the database alone, so an unreachable broker must not take the process out of the load balancer.
     threads = Threads(backfill)
-    app = build_app(services, metrics, lambda: {"database": database.problem()}, origins, alive=threads.failures)
-    return Api(
-        app, settings, commands, database, (feed, outcome_log), streams, states, backfill, threads, services.webhook_sender
-    )
+
+    def ready() -> dict[str, str | None]:
+        # Reads need the database alone, so an unreachable broker must not take a running process out of the load balancer: the
+        # tokens that were read remain in use, which is a warning. A process that has read none is not ready.
+        return {"database": database.problem(), "tokens": tokens.followed.problem()}
+
+    app = build_app(services, metrics, ready, origins, alive=threads.failures)
+    connections = database, (feed, outcome_log), streams, states
+    return Api(app, settings, commands, *connections, backfill, threads, services.webhook_sender, (tokens,))
 
 
 def _rates(settings: ApiSettings) -> Rates:

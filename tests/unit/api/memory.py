@@ -7,6 +7,8 @@ from dataclasses import dataclass, field, replace
 from typing import Any
 
 from starling_api.backfills.backfills import Backfills
+from starling_api.credentials.bodies import TOKEN
+from starling_api.credentials.commands import CredentialCommands
 from starling_api.definitions.commands import Commands
 from starling_api.definitions.definition import Author, Change, Definition
 from starling_api.definitions.in_force import Definitions
@@ -36,6 +38,8 @@ from starling_api.reports.views import MaterialisedViews, ViewEntry, ViewRow
 from starling_api.users.exports import Exports
 from starling_api.users.queries import Queries
 from starling_common.kafka.clients import BrokerUnavailable
+from starling_common.outcome import Done
+from starling_common.records.credentials import Credentials, fold_credentials
 from starling_common.settings import Clock
 from starling_common.time.timezones import Timezones
 from starling_common.values import Workspace
@@ -213,6 +217,33 @@ class MemoryLists:
             del self.owners[workspace, key]
 
 
+class MemoryCredentials:
+    """A topic of credentials that its only reader has always read."""
+
+    def __init__(self, is_down: Callable[[], bool]) -> None:
+        self.records: list[tuple[bytes, Record | None]] = []
+        self.known = Credentials()
+        self.unread = False
+        self._is_down = is_down
+
+    def value(self) -> Credentials:
+        return self.known
+
+    def is_read(self) -> bool:
+        return not self.unread
+
+    def refresh(self) -> Credentials:
+        if self._is_down():
+            raise BrokerUnavailable("the broker is down")
+        return self.known
+
+    def publish(self, key: bytes, record: Mapping[str, Any] | None, _author: Author) -> None:
+        if self._is_down():
+            raise BrokerUnavailable("the broker is down")
+        self.records.append((key, record))
+        assert fold_credentials(self.known, key, record) == Done(self.known)
+
+
 class MemoryFeed:
     """Partitions as lists of (workspace, record); None is a marker that a transaction left."""
 
@@ -296,6 +327,9 @@ class World:
     timezones: str = ""
     quota: Quota | None = None
 
+    def __post_init__(self) -> None:
+        self.created_tokens = MemoryCredentials(lambda: self.broker_is_down)
+
     @property
     def commands(self) -> Commands:
         zone_of = Timezones(self.timezones).of
@@ -330,10 +364,14 @@ class World:
 
     @property
     def services(self) -> Services:
-        tokens = Tokens("see=viewer:acme,make=marketer:acme,rule=admin:acme")
+        settings = "see=viewer:acme,make=marketer:acme,approve=approver:acme,rule=admin:acme"
+        tokens = Tokens(settings, self.created_tokens, lambda: self.micros // 1000)
+        token_commands = CredentialCommands(TOKEN, self.created_tokens, lambda: self.micros)
         outcomes = Outcomes(self.outcome_log, lambda: self.micros // 1000)
         feeding = (self.lists, self.feed, outcomes, Streams(2, 0.01), MaterialisedViews(self.views), Reports(self.reports))
-        return Services(self.commands, self.queries, self.answers, tokens, *feeding, self.previews, self.exports, self.backfills)
+        return Services(
+            self.commands, self.queries, self.answers, tokens, *feeding, self.previews, self.exports, self.backfills, token_commands
+        )
 
     def publish(self, change: Change, _traceparent: str | None) -> None:
         if self.broker_is_down:

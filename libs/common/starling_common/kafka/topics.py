@@ -34,6 +34,8 @@ BACKFILL_STATES: Final = "segments.backfill-states"
 BACKFILLS: Final = "segments.backfills"
 CLOCK: Final = "stream.clock"
 DELIVERY_RETRY: Final = "delivery.retry"
+TOKENS: Final = "access.tokens"
+WRITE_KEYS: Final = "access.write-keys"
 
 MAX_RECORD_BYTES: Final = 8 * 1024 * 1024
 """The largest `max_record` of any topic."""

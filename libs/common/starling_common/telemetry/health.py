@@ -12,6 +12,12 @@ Checks = Callable[[], Mapping[str, str | None]]
 """Returns the error of each check by its name; None for a check that passes."""
 
 
+class Degraded(str):
+    """A problem with which the process goes on serving, such as an outage during which it uses what it knows."""
+
+    __slots__ = ()
+
+
 class Turns:
     """The turns of a loop, for its liveness. One thread turns, others may call `problem`."""
 
@@ -71,9 +77,14 @@ Answer = tuple[int, str, bytes]
 
 
 def checks_answer(checks: Mapping[str, str | None]) -> Answer:
-    """Return status, content type and body for the results of checks; also for services with their own HTTP server."""
-    failed = {name: problem for name, problem in checks.items() if problem is not None}
-    body = {"status": "fail" if failed else "pass", "checks": {name: failed.get(name, "ok") for name in checks}}
+    """Return status, content type and body for the results of checks; also for services with their own HTTP server.
+
+    The status is `warn` with 200 if every problem is `Degraded`.
+    """
+    problems = [problem for problem in checks.values() if problem is not None]
+    failed = any(not isinstance(problem, Degraded) for problem in problems)
+    status = "fail" if failed else "warn" if problems else "pass"
+    body = {"status": status, "checks": {name: "ok" if problem is None else problem for name, problem in checks.items()}}
     return (503 if failed else 200), "application/json", json.dumps(body).encode()
 
 

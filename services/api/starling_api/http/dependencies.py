@@ -12,6 +12,7 @@ from fastapi import Depends, Header, Query, Request
 from fastapi.security import HTTPAuthorizationCredentials, HTTPBearer
 
 from starling_api.backfills.backfills import Backfills
+from starling_api.credentials.commands import CredentialCommands
 from starling_api.definitions.commands import Commands
 from starling_api.definitions.definition import Author
 from starling_api.feed.changes import Feed
@@ -19,7 +20,7 @@ from starling_api.feed.streams import Streams
 from starling_api.http.access.auth import Caller, Role, Tokens
 from starling_api.http.access.gate import Gate
 from starling_api.http.access.rate_limits import RateLimits, Rates
-from starling_api.http.errors import BadRequest, BodyTimeout, Forbidden, TooLarge, Unauthenticated
+from starling_api.http.errors import BadRequest, BodyTimeout, Forbidden, TokensUnknown, TooLarge, Unauthenticated
 from starling_api.http.pagination import DEFAULT_LIMIT, MAX_LIMIT, PageOf
 from starling_api.lists.lists import Lists
 from starling_api.outcomes.outcomes import Outcomes
@@ -37,7 +38,7 @@ _ETAG: Final = re.compile(r'(?:W/)?"?([0-9]{1,18})"?')
 _TRACEPARENT: Final = re.compile(r"[0-9a-f]{2}-[0-9a-f]{32}-[0-9a-f]{16}-[0-9a-f]{2}")
 
 _bearer = HTTPBearer(
-    auto_error=False, scheme_name="Token", description="A token of the installation. Its role is viewer, marketer or admin."
+    auto_error=False, scheme_name="Token", description="A token of the installation. Its role is viewer, editor, approver or admin."
 )
 
 
@@ -58,6 +59,7 @@ class Services:
     previews: Previews
     exports: Exports
     backfills: Backfills
+    token_commands: CredentialCommands
     body_timeout_seconds: float = 30.0
     gate: Gate = field(default_factory=lambda: Gate(4, 8, 10))
     rate_limits: RateLimits = field(default_factory=lambda: RateLimits(Rates()))
@@ -90,10 +92,12 @@ def at_least(role: Role) -> Callable[..., Caller]:
 
     def caller(services: UsedServices, sent: Annotated[HTTPAuthorizationCredentials | None, Depends(_bearer)]) -> Caller:
         found = services.tokens.caller(sent.credentials) if sent is not None else None
+        if found is None and sent is not None and not services.tokens.is_complete():
+            raise TokensUnknown("this process has not read the tokens yet: send the request again in a few seconds")
         if found is None:
             raise Unauthenticated("send `Authorization: Bearer <token>` with a token of this installation")
-        if found.role < role:
-            raise Forbidden(f"the call needs the role {role.name.lower()}; this is a {found.role.name.lower()}")
+        if not found.role.includes(role):
+            raise Forbidden(f"the call needs the role {role.value}; the token's role is {found.role.value}")
         return found
 
     return caller

@@ -17,6 +17,12 @@ class Unauthenticated(ApiError):
     code = "unauthorized"
 
 
+class TokensUnknown(ApiError):
+    """The process has not read the created tokens yet, so a token that it does not know may be valid."""
+
+    code = "not_ready"
+
+
 class Forbidden(ApiError):
     """The role of the token is too low."""
 
@@ -85,6 +91,14 @@ class InUse(ApiError):
     def __init__(self, key: str, users: Sequence[str]) -> None:
         super().__init__(f"{key!r} is used by {', '.join(users)}: change or archive these first")
         self.users = tuple(users)
+
+
+class CredentialEnded(ApiError):
+    """A revoked (`revoked`) or expired (`expired`) token or write key cannot change."""
+
+    def __init__(self, code: str, message: str) -> None:
+        super().__init__(message)
+        self.code = code
 
 
 class IdempotencyKeyReused(ApiError):

@@ -24,11 +24,11 @@ class PlannedRoute(NamedTuple):
 
 PLANNED: Final = (
     PlannedRoute("DELETE", "delete_user", f"/v1{USER}", Role.ADMIN, "erase a user"),
-    PlannedRoute("POST", "create_campaign", "/v1/campaigns", Role.MARKETER, "define what to send on entry or exit"),
+    PlannedRoute("POST", "create_campaign", "/v1/campaigns", Role.EDITOR, "define what to send on entry or exit"),
     PlannedRoute("GET", "list_campaigns", "/v1/campaigns", Role.VIEWER, "list campaigns"),
     PlannedRoute("GET", "get_campaign", "/v1/campaigns/{key}", Role.VIEWER, "read a campaign"),
-    PlannedRoute("PUT", "update_campaign", "/v1/campaigns/{key}", Role.MARKETER, "change a campaign"),
-    PlannedRoute("DELETE", "archive_campaign", "/v1/campaigns/{key}", Role.MARKETER, "archive a campaign"),
+    PlannedRoute("PUT", "update_campaign", "/v1/campaigns/{key}", Role.EDITOR, "change a campaign"),
+    PlannedRoute("DELETE", "archive_campaign", "/v1/campaigns/{key}", Role.EDITOR, "archive a campaign"),
 )
 
 

@@ -26,6 +26,7 @@ _STATUS: Final[Mapping[type[errors.ApiError], int]] = {
     errors.NotFound: 404,
     errors.Archived: 409,
     errors.InUse: 409,
+    errors.CredentialEnded: 409,
     errors.BackfillEnded: 409,
     errors.BodyTimeout: 408,
     errors.CursorExpired: 410,
@@ -35,6 +36,7 @@ _STATUS: Final[Mapping[type[errors.ApiError], int]] = {
     errors.TooManyRequests: 429,
     errors.NotAvailable: 501,
     errors.ResourceBusy: 503,
+    errors.TokensUnknown: 503,
     errors.TooManyStreams: 503,
     errors.SegmentBackfilling: 503,
 }
@@ -65,14 +67,17 @@ PROBLEMS: Final[Mapping[int, Problem]] = {
         "NoToken", "The token is missing or unknown",
         "unauthorized", "send `Authorization: Bearer <token>` with a token of this installation",
     ),
-    403: Problem("Forbidden", "The role of the token is too low", "forbidden", "the call needs the role admin; this is a viewer"),
+    403: Problem(
+        "Forbidden", "The role of the token does not allow this",
+        "forbidden", "the call needs the role admin; the token's role is viewer",
+    ),
     404: Problem("NotFound", "There is no such resource", "unknown_segment", "there is no segment 'vip' in this workspace"),
     408: Problem(
         "Timeout", "The body did not arrive in time",
         "body_timeout", "the body took over 30 seconds: send it faster, or in parts",
     ),
     409: Problem(
-        "Conflict", "The state of the resource does not allow this: it is archived, in use, or finished",
+        "Conflict", "The state of the resource does not allow this: it is archived, revoked, in use, or finished",
         "in_use", "'vip' is used by loyal: change or archive these first",
     ),
     410: Problem(

@@ -43,7 +43,7 @@ _IN_MEMORY_BYTES: Final = 1024 * 1024
 
 list_router = APIRouter(prefix="/v1/lists", tags=["lists"], responses=problems(*COMMON))
 
-Writer = Annotated[Write, Depends(write_by(Role.MARKETER))]
+Writer = Annotated[Write, Depends(write_by(Role.EDITOR))]
 
 
 @dataclass(frozen=True, slots=True)

@@ -85,6 +85,7 @@ def body_schemas() -> dict[str, Schema]:
         "ListUpdate": _body("A new or a changed list", _LIST | read_only(), []),
         "LookupRequest": _body("The users, and the segments, of a look-up", _LOOKUP, ["users"]),
         **policy_schemas(),
+        **_CREDENTIALS,
         "UserIds": _body("User ids", {"users": {"type": "array", "items": {"type": "string"}, "maxItems": MAX_IDS}}, ["users"]),
     }
     return {name: _with_components(schema, names) for name, schema in found.items()}
@@ -143,6 +144,16 @@ _WEBHOOK: Final[dict[str, Schema]] = {
     **label_schemas(),
 }  # fmt: skip
 _LIST: Final[dict[str, Schema]] = {"key": _KEY, "name": _NAME, "description": {"type": ["string", "null"]}, **label_schemas()}
+_EXPIRY: Final[Schema] = {
+    "type": ["string", "null"], "format": "date-time",
+    "description": "Instant from which the secret is refused; null: never. A rotation keeps it.",
+}  # fmt: skip
+_LABEL: Final[Schema] = {
+    "type": "string",
+    "minLength": 1,
+    "maxLength": MAX_NAME_CHARACTERS,
+    "description": "For people: what uses it",
+}
 _TEXTS: Final[Schema] = {"type": "array", "items": {"type": "string"}, "minItems": 1, "maxItems": MAX_LOOKUP}
 _LOOKUP: Final[dict[str, Schema]] = {
     "users": _TEXTS,
@@ -153,6 +164,32 @@ _LOOKUP: Final[dict[str, Schema]] = {
 def _body(description: str, properties: Mapping[str, Schema], required: list[str]) -> Schema:
     body: Schema = {"description": description, "type": "object", "properties": dict(properties), "additionalProperties": False}
     return body | ({"required": required} if required else {})
+
+
+_CREDENTIALS: Final[dict[str, Schema]] = {
+    "TokenRequest": _body(
+        "A new token",
+        {
+            "name": _LABEL,
+            "role": {
+                "enum": ["viewer", "editor", "approver", "admin", "marketer"],
+                "description": "`marketer` is another name of `editor`.",
+            },
+            "expires_at": _EXPIRY,
+        },
+        ["name", "role"],
+    ),
+    "RotationRequest": _body(
+        "A rotation",
+        {
+            "overlap": {
+                "type": ["string", "null"], "pattern": "^[0-9]{1,9}[smhdw]$",
+                "description": "How long the earlier secrets work, from 0s to 30d; null is 24h",
+            }
+        },
+        [],
+    ),
+}  # fmt: skip
 
 
 def _trait_bodies() -> dict[str, Schema]:

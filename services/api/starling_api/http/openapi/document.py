@@ -30,6 +30,7 @@ _TAGS: Final[Mapping[str, str]] = {
     "views": "Materialised views",
     "reports": "Reports that Spark computes",
     "policy": "Whether, when and why a message to a user would be sent",
+    "tokens": "API tokens: created, rotated and revoked without a restart",
     "campaigns": "Messages on entry and exit; not available yet",
 }
 _HEADERS: Final[Mapping[str, Document]] = {

@@ -69,6 +69,14 @@ _DECISION: Final[Document] = {
 }  # fmt: skip
 
 
+_CREDENTIAL: Final[Document] = {
+    "id": "tok_5f2c9a7be01d4433", "name": "release pipeline", "prefix": "stt_Ab3d", "last4": "x9Qz", "created_at": _INSTANT,
+    "created_by": "admin-1f2e3d4c", "expires_at": None, "previous_secret_expires_at": None, "revoked": False, "revoked_at": None,
+}  # fmt: skip
+_TOKEN: Final[Document] = {**_CREDENTIAL, "role": "editor"}
+_TOKEN_SECRET: Final = "stt_Ab3d…x9Qz"  # noqa: S105 - shortened
+
+
 def _page(*items: Document, **more: Any) -> Document:
     return {"items": list(items), "next_cursor": None, "as_of": _INSTANT, **more}
 
@@ -192,6 +200,12 @@ EXAMPLES: Final[dict[str, Example]] = {
         },
         _DECISION,
     ),
+    "create_token": Example({"name": "release pipeline", "role": "editor"}, {**_TOKEN, "secret": _TOKEN_SECRET}),
+    "list_tokens": Example(None, _page(_TOKEN)),
+    "get_token": Example(None, _TOKEN),
+    "rotate_token": Example(
+        {"overlap": "24h"}, {**_TOKEN, "previous_secret_expires_at": "2026-03-02T09:30:00.000Z", "secret": _TOKEN_SECRET}
+    ),
     "list_backfills": Example(None, {"items": [_RUN]}),
     "control_backfill": Example(None, {**_RUN, "asked": "paused"}),
 }  # fmt: skip
@@ -202,6 +216,7 @@ PARAMETER_SHAPES: Final[dict[str, Document]] = {
     "key": {"pattern": KEY_PATTERN},
     "user_id": {"minLength": 1, "maxLength": 512},
     "name": {"pattern": "^[a-z][a-z0-9_]{0,63}$"},
+    "id": {"pattern": "^[a-z]{3}_[0-9a-f]{16}$"},
     "run": {"pattern": "^[A-Za-z0-9_.:-]{1,100}$"},
     "segment": {"maxLength": 64},
     "tag": {"maxLength": 64},
@@ -219,6 +234,7 @@ PARAMETER_EXAMPLES: Final[dict[str, Document]] = {
     "key": {"example": "repeat-buyers"},
     "user_id": {"example": "ada"},
     "name": {"example": "sales_by_product_region"},
+    "id": {"example": "tok_5f2c9a7be01d4433"},
     "run": {"example": "2026-03-01-1"},
     "If-Match": {"example": f'"{_REVISION}"'},
 }

@@ -422,6 +422,39 @@ class OutcomePageModel(PageModel[OutcomeModel]):
     """One page of outcomes. A page with few items, or with none, can have a next page."""
 
 
+class CredentialModel(BaseModel):
+    """A token or a write key, without its secret."""
+
+    id: str
+    name: str
+    prefix: str = Field(description="First characters of the newest secret")
+    last4: str = Field(description="Last four characters of the newest secret")
+    created_at: str = Field(description=INSTANT)
+    created_by: str = Field(description="The token that created it: its id, or the name of a token of the settings")
+    expires_at: str | None = Field(description="Instant from which the newest secret is refused; null: never")
+    previous_secret_expires_at: str | None = Field(description="Instant until which an earlier secret works too; null if none does")
+    revoked: bool
+    revoked_at: str | None
+
+
+class TokenModel(CredentialModel):
+    """An API token, without its secret."""
+
+    role: Literal["viewer", "editor", "approver", "admin"]
+
+
+class IssuedTokenModel(TokenModel):
+    """An API token with its new secret."""
+
+    secret: str | None = Field(
+        description="The token to send, in this response only; null in a dry run and in a repetition with the same Idempotency-Key"
+    )
+
+
+class TokenPageModel(PageModel[TokenModel]):
+    """One page of tokens."""
+
+
 MODELS: Final[dict[str, type[DefinitionModel]]] = {
     SEGMENT: SegmentModel, COMPUTED_TRAIT: TraitModel, WEBHOOK: WebhookModel, LIST: ListModel,
 }  # fmt: skip

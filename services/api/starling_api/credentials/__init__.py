@@ -1,0 +1,1 @@
+"""API tokens as objects of the API: created, rotated and revoked."""
