@@ -7,7 +7,7 @@ from fastapi import APIRouter, FastAPI
 from fastapi.middleware.cors import CORSMiddleware
 
 from starling_api.backfills.routes import backfill_router
-from starling_api.credentials.bodies import TOKEN
+from starling_api.credentials.bodies import TOKEN, WRITE_KEY
 from starling_api.credentials.routes import credential_routes
 from starling_api.definitions.kinds import SEGMENTS, TRAITS, WEBHOOKS
 from starling_api.definitions.routes import batch_routes, definition_routes, lifecycle_routes, webhook_routes
@@ -17,7 +17,14 @@ from starling_api.http.access.rate_limits import RateLimiting
 from starling_api.http.dependencies import Services
 from starling_api.http.not_implemented import planned_routes
 from starling_api.http.openapi.document import openapi_document
-from starling_api.http.openapi.models import IssuedTokenModel, TokenModel, TokenPageModel
+from starling_api.http.openapi.models import (
+    IssuedTokenModel,
+    IssuedWriteKeyModel,
+    TokenModel,
+    TokenPageModel,
+    WriteKeyModel,
+    WriteKeyPageModel,
+)
 from starling_api.http.paths import EncodedSlashes
 from starling_api.http.problems import answer_errors
 from starling_api.http.system import Checks, system_routes
@@ -98,6 +105,12 @@ def _routers(metrics: Metrics, alive: Checks, ready: Checks) -> Sequence[APIRout
         policy_router,
         credential_routes(
             TOKEN, "/v1/tokens", lambda services: services.token_commands, (TokenModel, IssuedTokenModel, TokenPageModel)
+        ),
+        credential_routes(
+            WRITE_KEY,
+            "/v1/write-keys",
+            lambda services: services.write_key_commands,
+            (WriteKeyModel, IssuedWriteKeyModel, WriteKeyPageModel),
         ),
         planned_routes(),
     )

@@ -13,7 +13,7 @@ from granian.constants import Interfaces
 from starling_api.app import build_app
 from starling_api.backfills.backfills import BackfillPolicy, Backfills
 from starling_api.backfills.wiring import BackfillService
-from starling_api.credentials.bodies import TOKEN
+from starling_api.credentials.bodies import TOKEN, WRITE_KEY
 from starling_api.credentials.commands import CredentialCommands
 from starling_api.credentials.topic import CredentialTopic
 from starling_api.definitions.commands import Commands
@@ -152,7 +152,7 @@ def build_api(settings: ApiSettings) -> Api:
     limits = CostLimits(settings.segment_work, settings.segment_state_bytes)
     quota = Quota(limits, settings.workspace_segments, settings.workspace_work)
     claims = CassandraClaims(database)
-    tokens = CredentialTopic(settings.kafka.brokers, registry, TOKEN.topic)
+    tokens, write_keys = (CredentialTopic(settings.kafka.brokers, registry, kind.topic) for kind in (TOKEN, WRITE_KEY))
     commands = Commands(
         claims, definitions, publisher.publish, wall_clock_micros, time.sleep, queries.is_stopped, zone_of, quota=quota
     )
@@ -171,6 +171,7 @@ def build_api(settings: ApiSettings) -> Api:
         exports=Exports(queries, list_store, states),
         backfills=backfills,
         token_commands=CredentialCommands(TOKEN, tokens, wall_clock_micros),
+        write_key_commands=CredentialCommands(WRITE_KEY, write_keys, wall_clock_micros),
         body_timeout_seconds=settings.body_timeout_seconds,
         gate=Gate(settings.workspace_previews, settings.workspace_previews_waiting, settings.workspace_previews_wait_seconds),
         rate_limits=RateLimits(_rates(settings)),
@@ -186,7 +187,7 @@ def build_api(settings: ApiSettings) -> Api:
 
     app = build_app(services, metrics, ready, origins, alive=threads.failures)
     connections = database, (feed, outcome_log), streams, states
-    return Api(app, settings, commands, *connections, backfill, threads, services.webhook_sender, (tokens,))
+    return Api(app, settings, commands, *connections, backfill, threads, services.webhook_sender, (tokens, write_keys))
 
 
 def _rates(settings: ApiSettings) -> Rates:

@@ -16,7 +16,7 @@ _EXPOSED: Final = ("access-control-expose-headers", ", ".join(("X-Correlation-Id
 _HEADERS: Final = "Authorization, Content-Type, Content-Encoding, X-Retry-Count, X-Write-Key, X-Correlation-Id, Traceparent"
 _JSON: Final = ("content-type", "application/json")
 _PROBLEM: Final = ("content-type", PROBLEM_JSON)
-_STATUS: Final = {"body_too_large": 413, "too_many_items": 413, "unknown_write_key": 401, "not_yet": 501}
+_STATUS: Final = {"body_too_large": 413, "too_many_items": 413, "unknown_write_key": 401, "scope_missing": 403, "not_yet": 501}
 _encode = msgspec.json.Encoder().encode
 
 

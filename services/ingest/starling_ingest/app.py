@@ -3,7 +3,7 @@
 import asyncio
 import re
 import time
-from collections.abc import AsyncIterator, Awaitable, Mapping
+from collections.abc import AsyncIterator, Awaitable
 from typing import Any, Final, Protocol
 
 import msgspec
@@ -24,6 +24,7 @@ from starling_ingest.requests import request
 from starling_ingest.requests.accept import ParsedBody, accept_batch, accept_single, body_write_key
 from starling_ingest.requests.identifiers import Identifiers
 from starling_ingest.requests.messages import accept_batch_message, accept_single_message, message_write_key
+from starling_ingest.write_keys import Grant, WriteKeys
 
 BROKER_RETRY_SECONDS: Final = 5
 QUEUE_RETRY_SECONDS: Final = 1
@@ -42,6 +43,9 @@ _NO_KEY: Final = Refused(
     "no write key: send it as the user name of HTTP Basic, as X-Write-Key, as ?writeKey= or as writeKey in the body",
 )
 _UNKNOWN_KEY: Final = Refused("unknown_write_key", "unknown write key: check the key in the client's configuration")
+
+
+_KEYS_UNREAD: Final = Refused("not_ready", "this process has not read the write keys yet: send the same request again")
 
 
 class Scope(Protocol):
@@ -67,24 +71,21 @@ class Exchange(Protocol):
 
 
 class Route(msgspec.Struct, frozen=True):
-    """A path that accepts items. `kind` is None if the body is a batch; `name` is the long form, for metrics and dead letters."""
+    """A path that accepts items. `kind` is None if the body is a batch; `name` is the long form, for metrics and dead letters.
+
+    `scope` is what a write key needs for it.
+    """
 
     name: str
     kind: str | None
+    scope: str
     imported: bool = False
 
 
-class Sender(msgspec.Struct, frozen=True):
-    """The write key of a request, and its workspace."""
-
-    key: str
-    workspace: str
-
-
 class AppDependencies(msgspec.Struct, frozen=True):
-    """The dependencies of `App`. `write_keys` maps a key to its workspace; `edge` is the name of this process."""
+    """The dependencies of `App`. `edge` is the name of this process."""
 
-    write_keys: Mapping[str, str]
+    write_keys: WriteKeys
     edge: str
     limits: RateLimits
     bodies: SlowBodies
@@ -94,15 +95,15 @@ class AppDependencies(msgspec.Struct, frozen=True):
 
 
 def _routes() -> dict[str, Route]:
-    routes = {f"/v1/{kind}": Route(f"/v1/{kind}", kind) for kind in INGEST_KINDS}
-    routes["/v1/batch"] = Route("/v1/batch", None)
+    routes = {f"/v1/{kind}": Route(f"/v1/{kind}", kind, kind) for kind in INGEST_KINDS}
+    routes["/v1/batch"] = Route("/v1/batch", None, "batch")
     # Segment's browser client uses the first letter of each path.
     routes |= {f"/v1/{path[4]}": route for path, route in routes.items()}
     # RudderStack's browser client sends to the first path on unload; Jitsu's clients send to the others.
     routes["/beacon/v1/batch"] = routes["/v1/batch"]
     for kind in INGEST_KINDS:
         routes[f"/api/s/{kind}"] = routes[f"/api/s/s2s/{kind}"] = routes[f"/v1/{kind}"]
-    return routes | {"/v1/import": Route("/v1/import", None, imported=True)}
+    return routes | {"/v1/import": Route("/v1/import", None, "import", imported=True)}
 
 
 ROUTES: Final = _routes()
@@ -162,51 +163,55 @@ class App:
     async def _items(self, route: Route, scope: Scope, exchange: Exchange) -> tuple[Answer, float]:
         headers = scope.headers
         correlation_id = request.correlation_id(headers, self._identifiers)
-        key = request.write_key(headers, scope.query_string, self._dependencies.write_keys)
-        known = key is None or key in self._dependencies.write_keys
+        key = request.write_key(headers, scope.query_string, self._dependencies.write_keys.listed)
+        sender = None if key is None else self._granted(key, route)
+        refused = isinstance(sender, Refused)
         try:
-            packed = await self._dependencies.bodies.read(_packed(headers, exchange) if known else _drain(exchange))
+            packed = await self._dependencies.bodies.read(_drain(exchange) if refused else _packed(headers, exchange))
         except TimeoutError:
             return answers.body_timeout(correlation_id), time.perf_counter()
         started = time.perf_counter()
-        if not known:
-            return answers.refused(_UNKNOWN_KEY, correlation_id), started
+        if isinstance(sender, Refused):
+            return _refused_key(sender, correlation_id), started
         body = request.too_large() if packed is None else request.unpack(packed, headers.get("content-encoding"))
         if not isinstance(body, Done):
             return answers.refused(_as_refused(body), correlation_id), started
         # Clients send JSON under any content type. A body that begins with `{` is JSON: no message begins with that byte.
         protobuf = body.value[:1] != b"{" and (headers.get("content-type") or "").startswith(PROTOBUF)
-        sender = self._sender(key, route, body.value, protobuf=protobuf)
+        if sender is None:
+            sender = self._sender_in(body.value, route, protobuf=protobuf)
         if isinstance(sender, Refused):
-            return answers.refused(sender, correlation_id), started
+            return _refused_key(sender, correlation_id), started
         receipt = self._receipt(sender.workspace, route, scope, correlation_id)
         origin = Origin(receipt, route.name, request.traceparent(headers, self._identifiers))
         answer = await self._limited(sender, route, body.value, origin, started, protobuf=protobuf)
-        quota = self._dependencies.limits.requests_left(sender.key, sender.workspace, time.perf_counter())
+        quota = self._dependencies.limits.requests_left(sender.identifier, sender.workspace, time.perf_counter())
         return answers.with_quota(answer, quota), started
 
     def _receipt(self, workspace: str, route: Route, scope: Scope, correlation_id: str) -> Receipt:
         user_agent = request.user_agent(scope.headers)
         return Receipt(workspace, route.imported, correlation_id, _address(scope.client), user_agent, self._dependencies.edge)
 
-    def _sender(self, key: str | None, route: Route, body: bytes, *, protobuf: bool) -> Sender | Refused:
-        """Return the key of the headers or the query, else that of the body, with its workspace."""
-        if key is None:
-            in_body = message_write_key(body, route.kind) if protobuf else body_write_key(body)
-            if not isinstance(in_body, Done):
-                return _as_refused(in_body)
-            key = in_body.value
-        workspace = self._dependencies.write_keys.get(key or "")
-        if not key or workspace is None:
-            return _UNKNOWN_KEY if key else _NO_KEY
-        return Sender(key, workspace)
+    def _granted(self, key: str, route: Route) -> Grant | Refused:
+        """Return what the key may do, if that includes the route."""
+        grant = self._dependencies.write_keys.grant(key)
+        if grant is None:
+            return _UNKNOWN_KEY if self._dependencies.write_keys.is_complete() else _KEYS_UNREAD
+        return grant if route.scope in grant.scopes else _out_of_scope(grant, route)
+
+    def _sender_in(self, body: bytes, route: Route, *, protobuf: bool) -> Grant | Refused:
+        """Return what the key of the body may do."""
+        in_body = message_write_key(body, route.kind) if protobuf else body_write_key(body)
+        if not isinstance(in_body, Done):
+            return _as_refused(in_body)
+        return self._granted(in_body.value, route) if in_body.value else _NO_KEY
 
     async def _limited(
-        self, sender: Sender, route: Route, body: bytes, origin: Origin, now_seconds: float, *, protobuf: bool
+        self, sender: Grant, route: Route, body: bytes, origin: Origin, now_seconds: float, *, protobuf: bool
     ) -> Answer:
         """Return the response to a known sender. The rate limits are checked before the body is parsed."""
         correlation_id = origin.receipt.correlation_id
-        over = self._dependencies.limits.take_request(sender.key, sender.workspace, len(body), now_seconds)
+        over = self._dependencies.limits.take_request(sender.identifier, sender.workspace, len(body), now_seconds)
         if over is not None:
             message = "the write key or its workspace is over its rate limit: send it again after Retry-After"
             return self._over_rate(over, message, correlation_id)
@@ -265,9 +270,12 @@ class App:
     def _document(self, path: str, scope: Scope, correlation_id: str) -> Answer:
         """Return the settings document that a browser client fetches before it sends events."""
         found = _BROWSER_SETTINGS.fullmatch(path)
-        key = found[1] if found else request.write_key(scope.headers, scope.query_string, self._dependencies.write_keys)
-        if key is None or key not in self._dependencies.write_keys:
-            return answers.refused(_UNKNOWN_KEY if key else _NO_KEY, correlation_id)
+        keys = self._dependencies.write_keys
+        key = found[1] if found else request.write_key(scope.headers, scope.query_string, keys.listed)
+        if not key:
+            return answers.refused(_NO_KEY, correlation_id)
+        if keys.grant(key) is None:
+            return _refused_key(_UNKNOWN_KEY if keys.is_complete() else _KEYS_UNREAD, correlation_id)
         if found is None:
             return answers.source_config(key)
         name = request.host(scope.headers, scope.authority)
@@ -275,6 +283,17 @@ class App:
             return answers.failed(400, "bad_host", "the Host header is no host name", correlation_id)
         scheme = "https" if scope.headers.get("x-forwarded-proto") == "https" else scope.scheme
         return answers.browser_settings(key, f"{name}/v1", scheme)
+
+
+def _out_of_scope(grant: Grant, route: Route) -> Refused:
+    message = f"this write key may not send to {route.name}: it has the scopes {', '.join(sorted(grant.scopes))}; use another key"
+    return Refused("scope_missing", message)
+
+
+def _refused_key(why: Refused, correlation_id: str) -> Answer:
+    if why is _KEYS_UNREAD:
+        return answers.try_later(503, why.code, why.message, QUEUE_RETRY_SECONDS, correlation_id)
+    return answers.refused(why, correlation_id)
 
 
 def _page_name(path: str) -> str | None:

@@ -12,7 +12,9 @@ from prometheus_client import REGISTRY
 from starling_common.http.rate_limits import Rate
 from starling_common.http.server import ConnectionCap, http_server
 from starling_common.kafka.clients import BrokerUnavailable
-from starling_common.kafka.topics import INGEST_TOPICS, WATERMARKS
+from starling_common.kafka.followed_topic import FollowedTopic
+from starling_common.kafka.topics import INGEST_TOPICS, WATERMARKS, WRITE_KEYS
+from starling_common.records.credentials import Credentials, fold_credentials
 from starling_common.retries import retrying_async
 from starling_common.telemetry.logs import log
 from starling_common.time.instants import wall_clock_micros
@@ -26,7 +28,9 @@ from starling_ingest.publishing.publish import Publisher
 from starling_ingest.publishing.watermarks import Watermarks
 from starling_ingest.requests.request import MAX_BODY_BYTES
 from starling_ingest.settings import Settings
+from starling_ingest.write_keys import WriteKeys
 
+_KEYS_SECONDS: Final = 2.0
 _RETRIED_ERRORS: Final = (BrokerUnavailable, RegistryUnavailable, SchemaMissing)
 
 
@@ -46,6 +50,13 @@ class Service:
         self._watermarks = Watermarks(
             settings.kafka.brokers, settings.instance_id, settings.ack_timeout_ms, self._clock, self._publisher
         )
+        registry = Registry(settings.registry.url)
+        self._keys = FollowedTopic[Credentials](
+            (settings.kafka.brokers, WRITE_KEYS),
+            lambda: registry.codec(WRITE_KEYS, "CredentialChanged"),
+            Credentials,
+            fold_credentials,
+        )
         self._not_ready: str | None = "the process is looking up schemas and topics"
         self._stopping = asyncio.Event()
         self._background: list[asyncio.Task[None]] = []
@@ -53,7 +64,13 @@ class Service:
         self._bodies = SlowBodies(settings.body_timeout_seconds)
         self.app = App(
             AppDependencies(
-                settings.write_keys, settings.instance_id, _limits(settings), self._bodies, counts, self._alive, self._ready
+                WriteKeys(settings.write_keys, self._keys),
+                settings.instance_id,
+                _limits(settings),
+                self._bodies,
+                counts,
+                self._alive,
+                self._ready,
             )
         )
 
@@ -65,6 +82,7 @@ class Service:
         http = self._settings.http
         server = http_server(self.app, http, Interfaces.RSGI)
         cap = ConnectionCap(http.port, http.max_connections_per_address)
+        self._keys.start()
         serving = loop.create_task(server.serve())
         self._background = [loop.create_task(work) for work in (self._open(), *self._watches(), cap.watch())]
         ends = [loop.create_task(self._stopping.wait()), loop.create_task(self._publisher.fatal.wait()), serving]
@@ -90,6 +108,8 @@ class Service:
     async def _open(self) -> None:
         intake, watermark = await retrying_async(None)(self._is_retried, asyncio.to_thread, self._build_intake)
         await retrying_async(None)(self._is_retried, self._watermarks.join, watermark)
+        # Without them a request with a created key would be refused, and its client would drop the items.
+        await retrying_async(None)(self._is_retried, asyncio.to_thread, self._keys.refresh, _KEYS_SECONDS)
         self._not_ready = None
         self.app.open(intake)
         log(__name__).info("ready", address=self._address)
@@ -103,7 +123,7 @@ class Service:
 
     def _build_intake(self) -> tuple[Intake, Codec]:
         """Return the intake and the codec of the watermarks."""
-        missing = sorted({*INGEST_TOPICS, WATERMARKS, DEAD_LETTERS} - self._publisher.topics(timeout_seconds=5))
+        missing = sorted({*INGEST_TOPICS, WATERMARKS, DEAD_LETTERS, WRITE_KEYS} - self._publisher.topics(timeout_seconds=5))
         if missing:
             raise BrokerUnavailable(f"missing topics {', '.join(missing)}: run `python -m starling_common.deploy`")
         registry = Registry(self._settings.registry.url)
@@ -118,6 +138,7 @@ class Service:
         deadline = loop.time() + self._settings.drain_timeout_seconds
         with suppress(TimeoutError):
             await asyncio.wait_for(self.app.close(), self._settings.drain_timeout_seconds)
+        self._keys.stop()
         unacknowledged = await self._publisher.close(max(0.0, deadline - loop.time()))
         if not unacknowledged:
             # Otherwise the lease must end first: the broker may still receive one of these records.
@@ -131,7 +152,7 @@ class Service:
         return {"producer": self._publisher.problem, "watermarks": self._watermarks.client_failure, "background": failed or None}
 
     def _ready(self) -> Mapping[str, str | None]:
-        return {"producer": self._publisher.problem, "start": self._not_ready}
+        return {"producer": self._publisher.problem, "start": self._not_ready, "write keys": self._keys.problem()}
 
 
 def _limits(settings: Settings) -> RateLimits:

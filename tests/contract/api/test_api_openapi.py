@@ -29,6 +29,7 @@ DELETE /v1/users/{user_id} · GET /v1/users/{user_id}/export
 GET /v1/views/{name} · GET /v1/reports/audience · GET /v1/backfills · POST /v1/backfills/{run}/{action}
 GET /v1/lists · POST /v1/segments:batch · POST /v1/policy/check · GET /v1/outcomes
 POST /v1/tokens · GET /v1/tokens · GET /v1/tokens/{id} · DELETE /v1/tokens/{id} · POST /v1/tokens/{id}/rotate
+POST /v1/write-keys · GET /v1/write-keys · GET /v1/write-keys/{id} · DELETE /v1/write-keys/{id} · POST /v1/write-keys/{id}/rotate
 """
 
 RETURN_RATE = {"key": "r", "measure": {"ratio": {"of": {"event": "Return"}, "to": {"event": "Buy"}}}, "calendar": "last_month"}
@@ -104,6 +105,8 @@ def test_responses_match_their_schemas(client: Client, openapi: dict[str, Any]) 
         ("POST", "/v1/tokens", "/v1/tokens", {"name": "ci", "role": "editor"}, 201),
         ("POST", "/v1/tokens", "/v1/tokens", {"name": "ci", "role": "owner"}, 422),
         ("GET", "/v1/tokens", "/v1/tokens", None, 200),
+        ("POST", "/v1/write-keys", "/v1/write-keys", {"name": "web", "scopes": ["track"]}, 201),
+        ("GET", "/v1/write-keys", "/v1/write-keys", None, 200),
         ("GET", "/v1/tokens/{id}", "/v1/tokens/unknown", None, 404),
     ]
     client.call("PUT", "/v1/lists/vips")

@@ -72,7 +72,7 @@ def test_a_token_follows_its_changes_in_every_process_and_its_secret_is_nowhere(
         assert is_problem(admin.call("GET", "/v1/tokens/tok_unknown"), 404, "unknown_token")
         listed = admin.call("GET", "/v1/tokens").text
 
-    statement = "SELECT body FROM idempotency WHERE workspace = ? AND idempotency_key = ?"
+    statement = "SELECT body FROM {ks}.idempotency WHERE workspace = ? AND idempotency_key = ?"
     rows = [database.read(statement, [client.workspace, key]) for key in ("make", "turn")]
     assert all(rows)
     records = b"".join(bytes_of(message) for message in read_topic(stack.brokers, TOKENS))

@@ -7,7 +7,7 @@ from dataclasses import dataclass, field, replace
 from typing import Any
 
 from starling_api.backfills.backfills import Backfills
-from starling_api.credentials.bodies import TOKEN
+from starling_api.credentials.bodies import TOKEN, WRITE_KEY
 from starling_api.credentials.commands import CredentialCommands
 from starling_api.definitions.commands import Commands
 from starling_api.definitions.definition import Author, Change, Definition
@@ -329,6 +329,7 @@ class World:
 
     def __post_init__(self) -> None:
         self.created_tokens = MemoryCredentials(lambda: self.broker_is_down)
+        self.created_keys = MemoryCredentials(lambda: self.broker_is_down)
 
     @property
     def commands(self) -> Commands:
@@ -366,12 +367,14 @@ class World:
     def services(self) -> Services:
         settings = "see=viewer:acme,make=marketer:acme,approve=approver:acme,rule=admin:acme"
         tokens = Tokens(settings, self.created_tokens, lambda: self.micros // 1000)
-        token_commands = CredentialCommands(TOKEN, self.created_tokens, lambda: self.micros)
+        credentials = (
+            CredentialCommands(TOKEN, self.created_tokens, lambda: self.micros),
+            CredentialCommands(WRITE_KEY, self.created_keys, lambda: self.micros),
+        )
         outcomes = Outcomes(self.outcome_log, lambda: self.micros // 1000)
         feeding = (self.lists, self.feed, outcomes, Streams(2, 0.01), MaterialisedViews(self.views), Reports(self.reports))
-        return Services(
-            self.commands, self.queries, self.answers, tokens, *feeding, self.previews, self.exports, self.backfills, token_commands
-        )
+        reading = (self.previews, self.exports, self.backfills)
+        return Services(self.commands, self.queries, self.answers, tokens, *feeding, *reading, *credentials)
 
     def publish(self, change: Change, _traceparent: str | None) -> None:
         if self.broker_is_down:

@@ -11,12 +11,25 @@ from prometheus_client import CollectorRegistry
 from starling_common.headers import Headers
 from starling_common.http.rate_limits import Rate
 from starling_common.kafka.topics import INGEST_KINDS
+from starling_common.outcome import Done
+from starling_common.records.credentials import (
+    Credential,
+    Credentials,
+    Secret,
+    digest_of,
+    fold_credentials,
+    revocation_key,
+    revocation_record,
+    secret_key,
+    secret_record,
+)
 from starling_common.wire import Codec, ReceivedEncoder
 from starling_ingest.app import App, AppDependencies
 from starling_ingest.bodies import SlowBodies
 from starling_ingest.counts import Counts
 from starling_ingest.limits import RateLimits, Rates
 from starling_ingest.publishing.intake import ArrivalClock, Intake, Outgoing
+from starling_ingest.write_keys import WriteKeys
 
 NOW = 1_700_000_000_000_000
 RECEIVED = Codec("IngestReceived", 7, lambda _id: "")
@@ -89,6 +102,30 @@ class Exchange:
         return msgspec.json.decode(self.answer)
 
 
+@dataclass
+class MemoryKeys:
+    """The created keys, as far as a thread has read them."""
+
+    known: Credentials = field(default_factory=Credentials)
+    unread: bool = False
+
+    def value(self) -> Credentials:
+        return self.known
+
+    def is_read(self) -> bool:
+        return not self.unread
+
+    def add(self, text: str, scopes: tuple[str, ...], expires_at_ms: int | None = None) -> Credential:
+        """Create a key of the workspace `shop` with that secret."""
+        secret = Secret(digest_of(text), text[:8], text[-4:], 1, expires_at_ms)
+        made = Credential("shop", f"key_{text}", "web", None, scopes, 1, "admin-1", (secret,))
+        assert fold_credentials(self.known, secret_key(made, secret), secret_record(made, secret, (1, "c"))) == Done(self.known)
+        return made
+
+    def revoke(self, key: Credential) -> None:
+        assert fold_credentials(self.known, revocation_key(key), revocation_record(key, 2, (2, "c"))) == Done(self.known)
+
+
 class NeverSent(Exchange):
     """A client that opens a request and never sends its body."""
 
@@ -109,11 +146,12 @@ class Edge:
     bodies: SlowBodies = field(default_factory=lambda: SlowBodies(3600))
     ready: dict[str, str | None] = field(default_factory=lambda: {"start": None})
     lapsed: Exception | None = None
+    created: MemoryKeys = field(default_factory=MemoryKeys)
 
     def __post_init__(self) -> None:
         self.registry = CollectorRegistry()
         counts = Counts(self.registry, lambda: len(self.log.records))
-        keys = {"key": "acme", "id:secret": "other"}
+        keys = WriteKeys({"key": "acme", "id:secret": "other"}, self.created, lambda: NOW // 1000)
         self.app = App(
             AppDependencies(keys, "edge-0", self.limits, self.bodies, counts, lambda: {"producer": None}, lambda: self.ready)
         )

@@ -13,6 +13,9 @@ from typing import Any, Final, NamedTuple
 from starling_common.outcome import Done, Outcome, Refused
 from starling_common.wire import Record
 
+SCOPES: Final = ("track", "identify", "page", "screen", "group", "alias", "batch", "import")
+"""The scopes of a write key: each permits one endpoint of ingest."""
+
 _START_BYTES: Final = 8
 """The first bytes of a digest, by which it is looked up. The rest is compared in constant time."""
 

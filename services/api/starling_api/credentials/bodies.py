@@ -5,12 +5,15 @@ from dataclasses import dataclass
 from typing import Any, Final, NamedTuple
 
 from starling_api.http.access.auth import ROLES
-from starling_common.kafka.topics import TOKENS
+from starling_common.kafka.topics import TOKENS, WRITE_KEYS
+from starling_common.records.credentials import SCOPES
 from starling_common.time.instants import parse_instant
 from starling_segments import DefinitionRefused, FieldError
 from starling_segments.language.durations import DAY_MS, duration_ms
 from starling_segments.parse.document import MAX_NAME_CHARACTERS
 
+DEFAULT_SCOPES: Final = tuple(scope for scope in SCOPES if scope != "import")
+"""History is imported by a key that was made for it: a key in a web page must not write the past."""
 DEFAULT_OVERLAP: Final = "24h"
 MAX_OVERLAP_MS: Final = 30 * DAY_MS
 NO_OVERLAP: Final = "0s"
@@ -52,6 +55,19 @@ def read_token(body: object, now_ms: int) -> Wanted:
     return Wanted(given["name"], ROLES[given["role"]].value, (), _instant(given))
 
 
+def read_write_key(body: object, now_ms: int) -> Wanted:
+    """Return the fields of `{name, scopes?, expires_at?}`. Raises: DefinitionRefused."""
+    given = _object(body, frozenset({"name", "scopes", "expires_at"}), WRITE_KEY.title)
+    errors = [*_name_errors(given), *_expiry_errors(given, now_ms)]
+    scopes = given.get("scopes")
+    if scopes is None:
+        scopes = DEFAULT_SCOPES
+    elif not isinstance(scopes, list) or not scopes or not all(isinstance(one, str) and one in SCOPES for one in scopes):
+        errors.append(FieldError("/scopes", "wrong_type", "it is not a list of scopes", "a list of " + ", ".join(SCOPES)))
+    _finish(errors)
+    return Wanted(given["name"], None, tuple(one for one in SCOPES if one in scopes), _instant(given))
+
+
 def read_overlap(body: object) -> int:
     """Return the overlap of `{overlap?}` in milliseconds; the default is a day. Raises: DefinitionRefused."""
     given = _object(body, frozenset({"overlap"}), "rotation")
@@ -65,6 +81,7 @@ def read_overlap(body: object) -> int:
     return length_ms
 
 
+WRITE_KEY: Final = CredentialKind("write key", WRITE_KEYS, "key_", "stw_", read_write_key)
 TOKEN: Final = CredentialKind("token", TOKENS, "tok_", "stt_", read_token)
 
 

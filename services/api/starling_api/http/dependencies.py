@@ -60,6 +60,7 @@ class Services:
     exports: Exports
     backfills: Backfills
     token_commands: CredentialCommands
+    write_key_commands: CredentialCommands
     body_timeout_seconds: float = 30.0
     gate: Gate = field(default_factory=lambda: Gate(4, 8, 10))
     rate_limits: RateLimits = field(default_factory=lambda: RateLimits(Rates()))

@@ -8,6 +8,7 @@ from starling_api.definitions.webhook_fields import BATCH_DEFAULTS, BATCH_LIMITS
 from starling_api.lists.uploads import MAX_IDS
 from starling_api.policy.schema import policy_schemas
 from starling_common.cassandra.read_models import COMPUTED_TRAIT, LIST, SEGMENT, WEBHOOK
+from starling_common.records.credentials import SCOPES
 from starling_segments import json_schema
 from starling_segments.parse.document import KEY_PATTERN, MAX_NAME_CHARACTERS
 from starling_segments.parse.schema import label_schemas, trait_schema
@@ -178,6 +179,18 @@ _CREDENTIALS: Final[dict[str, Schema]] = {
             "expires_at": _EXPIRY,
         },
         ["name", "role"],
+    ),
+    "WriteKeyRequest": _body(
+        "A new write key",
+        {
+            "name": _LABEL,
+            "scopes": {
+                "type": ["array", "null"], "items": {"enum": list(SCOPES)}, "minItems": 1,
+                "description": "The endpoints that it may use. Null is every one except `import`.",
+            },
+            "expires_at": _EXPIRY,
+        },
+        ["name"],
     ),
     "RotationRequest": _body(
         "A rotation",

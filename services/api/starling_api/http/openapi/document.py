@@ -31,6 +31,7 @@ _TAGS: Final[Mapping[str, str]] = {
     "reports": "Reports that Spark computes",
     "policy": "Whether, when and why a message to a user would be sent",
     "tokens": "API tokens: created, rotated and revoked without a restart",
+    "write keys": "Write keys of ingest: created, scoped, rotated and revoked without a restart",
     "campaigns": "Messages on entry and exit; not available yet",
 }
 _HEADERS: Final[Mapping[str, Document]] = {

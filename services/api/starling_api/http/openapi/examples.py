@@ -76,6 +76,11 @@ _CREDENTIAL: Final[Document] = {
 _TOKEN: Final[Document] = {**_CREDENTIAL, "role": "editor"}
 _TOKEN_SECRET: Final = "stt_Ab3d…x9Qz"  # noqa: S105 - shortened
 
+_WRITE_KEY: Final[Document] = {
+    **_CREDENTIAL, "id": "key_0c2f9a7be01d4433", "name": "shop.example", "prefix": "stw_Ab3d", "scopes": ["page", "track", "batch"],
+}  # fmt: skip
+_WRITE_KEY_SECRET: Final = "stw_Ab3d…x9Qz"  # noqa: S105 - shortened
+
 
 def _page(*items: Document, **more: Any) -> Document:
     return {"items": list(items), "next_cursor": None, "as_of": _INSTANT, **more}
@@ -205,6 +210,14 @@ EXAMPLES: Final[dict[str, Example]] = {
     "get_token": Example(None, _TOKEN),
     "rotate_token": Example(
         {"overlap": "24h"}, {**_TOKEN, "previous_secret_expires_at": "2026-03-02T09:30:00.000Z", "secret": _TOKEN_SECRET}
+    ),
+    "create_write_key": Example(
+        {"name": "shop.example", "scopes": ["page", "track", "batch"]}, {**_WRITE_KEY, "secret": _WRITE_KEY_SECRET}
+    ),
+    "list_write_keys": Example(None, _page(_WRITE_KEY)),
+    "get_write_key": Example(None, _WRITE_KEY),
+    "rotate_write_key": Example(
+        {"overlap": "24h"}, {**_WRITE_KEY, "previous_secret_expires_at": "2026-03-02T09:30:00.000Z", "secret": _WRITE_KEY_SECRET}
     ),
     "list_backfills": Example(None, {"items": [_RUN]}),
     "control_backfill": Example(None, {**_RUN, "asked": "paused"}),

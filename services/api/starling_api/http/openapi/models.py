@@ -455,6 +455,27 @@ class TokenPageModel(PageModel[TokenModel]):
     """One page of tokens."""
 
 
+Scope = Literal["track", "identify", "page", "screen", "group", "alias", "batch", "import"]
+
+
+class WriteKeyModel(CredentialModel):
+    """A write key, without its secret."""
+
+    scopes: list[Scope] = Field(description="The endpoints of ingest that it may use")
+
+
+class IssuedWriteKeyModel(WriteKeyModel):
+    """A write key with its new secret."""
+
+    secret: str | None = Field(
+        description="The key to send, in this response only; null in a dry run and in a repetition with the same Idempotency-Key"
+    )
+
+
+class WriteKeyPageModel(PageModel[WriteKeyModel]):
+    """One page of write keys."""
+
+
 MODELS: Final[dict[str, type[DefinitionModel]]] = {
     SEGMENT: SegmentModel, COMPUTED_TRAIT: TraitModel, WEBHOOK: WebhookModel, LIST: ListModel,
 }  # fmt: skip
