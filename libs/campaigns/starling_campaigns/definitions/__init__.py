@@ -1,0 +1,1 @@
+"""The documents of campaigns, policies and targets: each is parsed whole, or refused with all its validation errors."""

@@ -1,0 +1,255 @@
+"""Pure core: the targets: where and as whom messages and feeds are sent. One table describes the fields of every channel.
+
+The table is the source of the checks, of the JSON Schema and of the fields that are never shown again.
+"""
+
+import re
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from typing import Any, Final
+from urllib.parse import urlsplit
+
+from starling_campaigns.bounds import MAX_PRIVATE_KEY_CHARACTERS, MAX_TARGET_TEXT_CHARACTERS, MAX_URL_CHARACTERS
+from starling_campaigns.definitions.references import Fields, read_heading, read_new_key
+from starling_segments import Known, check_bounds
+from starling_segments.language.validation import Location, Validation, finish, refuse_unknown_fields
+from starling_segments.parse.document import LABELS
+from starling_segments.parse.groups import read_object
+
+MASK: Final = "***"
+"""Replaces a secret in responses. In a body it keeps the stored value."""
+
+Schema = dict[str, Any]
+
+
+@dataclass(frozen=True, slots=True)
+class Kind:
+    """A kind of value. `is_valid` is the check; `schema` accepts every valid value; `expected` is the cure of an error."""
+
+    is_valid: Callable[[Any], bool]
+    schema: Schema
+    expected: str
+
+
+@dataclass(frozen=True, slots=True)
+class TargetField:
+    """One field of a target. `secret`: responses mask it. `fields`: those of an object, whose `kind` is None then."""
+
+    kind: Kind | None
+    required: bool = True
+    secret: bool = False
+    fields: "Mapping[str, TargetField] | None" = None
+
+
+def _pattern(pattern: str, most: int, expected: str) -> Kind:
+    found = re.compile(pattern[:-1] + r"\Z")
+
+    def is_valid(value: Any) -> bool:
+        return isinstance(value, str) and 0 < len(value) <= most and found.match(value) is not None
+
+    return Kind(is_valid, {"type": "string", "minLength": 1, "maxLength": most, "pattern": pattern}, expected)
+
+
+def _choice(*choices: str) -> Kind:
+    return Kind(lambda value: isinstance(value, str) and value in choices, {"enum": [*choices]}, "one of " + ", ".join(choices))
+
+
+def _is_url(value: Any) -> bool:
+    if (
+        not isinstance(value, str)
+        or len(value) > MAX_URL_CHARACTERS
+        or not value.isascii()
+        or not value.isprintable()
+        or " " in value
+    ):
+        return False
+    try:
+        parts = urlsplit(value)
+        return parts.scheme in {"http", "https"} and bool(parts.hostname) and parts.username is None and parts.port != 0
+    except ValueError:
+        return False
+
+
+_LINE: Final = _pattern(r"^[^\x00-\x1f\x7f-\x9f\u2028\u2029]+$", MAX_TARGET_TEXT_CHARACTERS, "one line of text")
+_NAME: Final = _pattern("^[A-Za-z0-9._-]+$", 200, "letters, digits and ._-")
+_HOST: Final = _pattern("^[A-Za-z0-9.:_-]+$", 253, "a host name or an address, without a port")
+_BROKERS: Final = _pattern("^[A-Za-z0-9.:,_-]+$", MAX_TARGET_TEXT_CHARACTERS, "host:port, comma separated")
+_ADDRESS: Final = _pattern(
+    r"^([^\x00-\x1f\x7f-\x9f\u2028\u2029<>@]{1,200} )?<?[^\s<>@]{1,64}@[A-Za-z0-9.-]{1,189}>?$", 470,
+    "an address, such as shop@example.com or Shop <shop@example.com>",
+)  # fmt: skip
+_PRIVATE_KEY: Final = _pattern(
+    r"^-----BEGIN [A-Z ]+-----[A-Za-z0-9+/=\s]+-----END [A-Z ]+-----\s*$", MAX_PRIVATE_KEY_CHARACTERS, "a private key in PEM"
+)
+_SENDER: Final = _pattern(
+    r"^(\+[1-9][0-9]{6,14}|[A-Za-z0-9 ]{1,11})$", 16, "a number such as +4915112345678, or 1 to 11 letters and digits"
+)
+_SUBJECT: Final = _pattern(r"^(mailto:[^\s@]{1,64}@[^\s@]{1,200}|https://[^\s]{1,1000})$", 1_100, "a mailto: or an https: address")
+_EC_KEY: Final = _pattern("^[A-Za-z0-9_-]+={0,2}$", 200, "a key in base64url")
+_TOPIC: Final = _pattern("^[A-Za-z0-9._-]+$", 249, "the name of a topic")
+_URL: Final = Kind(
+    _is_url,
+    {"type": "string", "minLength": 1, "maxLength": MAX_URL_CHARACTERS},
+    f"an http or https URL of at most {MAX_URL_CHARACTERS} ASCII characters, without user name and password",
+)
+_PORT: Final = Kind(
+    lambda value: type(value) is int and 1 <= value <= 65_535,
+    {"type": "integer", "minimum": 1, "maximum": 65_535},
+    "a whole number from 1 to 65535",
+)
+
+CHANNEL_FIELDS: Final[Mapping[str, Mapping[str, TargetField]]] = {
+    "email": {
+        "host": TargetField(_HOST),
+        "port": TargetField(_PORT),
+        "tls": TargetField(_choice("none", "starttls", "tls")),
+        "from": TargetField(_ADDRESS),
+        "username": TargetField(_LINE, required=False),
+        "password": TargetField(_LINE, required=False, secret=True),
+        "dkim": TargetField(
+            None,
+            required=False,
+            fields={
+                "domain": TargetField(_HOST),
+                "selector": TargetField(_NAME),
+                "private_key": TargetField(_PRIVATE_KEY, secret=True),
+            },
+        ),
+    },
+    "webpush": {"subject": TargetField(_SUBJECT), "private_key": TargetField(_EC_KEY, secret=True)},
+    "fcm": {
+        "project_id": TargetField(_NAME),
+        "client_email": TargetField(_ADDRESS),
+        "private_key": TargetField(_PRIVATE_KEY, secret=True),
+    },
+    "apns": {
+        "team_id": TargetField(_NAME),
+        "key_id": TargetField(_NAME),
+        "topic": TargetField(_NAME),
+        "environment": TargetField(_choice("production", "sandbox")),
+        "private_key": TargetField(_PRIVATE_KEY, secret=True),
+    },
+    "sms": {
+        "base_url": TargetField(_URL),
+        "account_sid": TargetField(_NAME),
+        "auth_token": TargetField(_LINE, secret=True),
+        "from": TargetField(_SENDER),
+    },
+    "webhook": {
+        "url": TargetField(_URL),
+        "format": TargetField(_choice("standard", "segment-track", "segment-identify"), required=False),
+        "secret": TargetField(_LINE, required=False, secret=True),
+    },
+    # The address of an incoming webhook is its only credential.
+    "slack": {"url": TargetField(_URL, secret=True)},
+    "teams": {"url": TargetField(_URL, secret=True)},
+    "kafka": {
+        "topic": TargetField(_TOPIC),
+        "brokers": TargetField(_BROKERS, required=False),
+        "username": TargetField(_LINE, required=False),
+        "password": TargetField(_LINE, required=False, secret=True),
+    },
+    "audience": {
+        "adapter": TargetField(_choice("braze", "customer-io", "meta", "google", "http")),
+        "url": TargetField(_URL),
+        "audience_id": TargetField(_LINE, required=False),
+        "token": TargetField(_LINE, secret=True),
+    },
+}
+"""Channel -> its fields. `brokers` of Kafka are missing for the cluster of the installation."""
+COMMON_FIELDS: Final = frozenset({"key", "channel", "name", "description"}) | LABELS
+
+
+@dataclass(frozen=True, slots=True)
+class Target:
+    """One target. `settings`: the fields of its channel, secrets included; no representation shows them."""
+
+    key: str
+    name: str
+    channel: str
+    settings: Mapping[str, Any]
+
+    def __repr__(self) -> str:
+        return f"Target(key={self.key!r}, channel={self.channel!r})"
+
+
+def parse_target(document: object, taken_keys: frozenset[str] = frozenset()) -> Target:
+    """Return the target of a JSON document, whose masked secrets are completed. Raises: DefinitionRefused with all errors."""
+    check_bounds(document)
+    validation = Validation(Known())
+    location = Location(validation)
+    fields = read_object(document, location, "a target: an object")
+    finish(validation)
+    assert fields is not None  # noqa: S101 - anything else is refused
+    key = read_new_key(fields, location, taken_keys)
+    name, _ = read_heading(fields, location, name_required=False)
+    channel = fields.get("channel")
+    if channel is None:
+        location.refuse("missing_field", "the channel is missing", '"channel": one of ' + ", ".join(CHANNEL_FIELDS))
+    elif not isinstance(channel, str) or channel not in CHANNEL_FIELDS:
+        location.at("channel").refuse("wrong_type", "the value is not a channel", "one of " + ", ".join(CHANNEL_FIELDS))
+    else:
+        table = CHANNEL_FIELDS[channel]
+        refuse_unknown_fields(fields, COMMON_FIELDS | table.keys(), location)
+        _check(fields, table, location)
+    finish(validation)
+    settings = {name: fields[name] for name in CHANNEL_FIELDS[str(channel)] if fields.get(name) is not None}
+    return Target(key, name, str(channel), settings)
+
+
+def _check(fields: Fields, table: Mapping[str, TargetField], location: Location) -> None:
+    for name, field in table.items():
+        value, child = fields.get(name), location.at(name)
+        expected = "an object" if field.kind is None else field.kind.expected
+        if value is None:
+            if field.required:
+                location.refuse("missing_field", f"{name!r} is missing", f'"{name}": {expected}')
+        elif field.fields is not None:
+            inner = read_object(value, child, "an object with " + ", ".join(field.fields))
+            if inner is not None:
+                refuse_unknown_fields(inner, frozenset(field.fields), child)
+                _check(inner, field.fields, child)
+        elif field.secret and value == MASK:
+            child.refuse("wrong_type", f"{MASK} stands for a stored value, and there is none", expected)
+        elif field.kind is not None and not field.kind.is_valid(value):
+            child.refuse("wrong_type", f"the value is not valid for {name!r}", expected)
+
+
+def shown_target(document: Mapping[str, Any]) -> dict[str, Any]:
+    """Return the document of a target for a response: with masked secrets."""
+    return _mapped(document, CHANNEL_FIELDS.get(str(document.get("channel")), {}), lambda _name, _value: MASK)
+
+
+def unmasked_target(document: Mapping[str, Any], before: Mapping[str, Any] | None) -> dict[str, Any]:
+    """Return the document with the stored value of each masked or missing secret. Another channel keeps none.
+
+    A null removes an optional secret.
+    """
+    if before is None or document.get("channel") != before.get("channel"):
+        return dict(document)
+    return _completed(document, before, CHANNEL_FIELDS.get(str(before.get("channel")), {}))
+
+
+def _mapped(document: Mapping[str, Any], table: Mapping[str, TargetField], change: Callable[[str, Any], Any]) -> dict[str, Any]:
+    found = dict(document)
+    for name, field in table.items():
+        if found.get(name) is None:
+            continue
+        if field.secret:
+            found[name] = change(name, found[name])
+        elif field.fields is not None and isinstance(found[name], Mapping):
+            found[name] = _mapped(found[name], field.fields, change)
+    return found
+
+
+def _completed(document: Mapping[str, Any], before: Mapping[str, Any], table: Mapping[str, TargetField]) -> dict[str, Any]:
+    found = dict(document)
+    for name, field in table.items():
+        stored = before.get(name)
+        if stored is None:
+            continue
+        if field.secret and (name not in found or found[name] == MASK):
+            found[name] = stored
+        elif field.fields is not None and isinstance(found.get(name), Mapping) and isinstance(stored, Mapping):
+            found[name] = _completed(found[name], stored, field.fields)
+    return found
