@@ -16,6 +16,7 @@ from starling_common.kafka.topics import (
     AGGREGATES,
     BEHAVIOUR,
     DELIVERY,
+    DELIVERY_DEFINITIONS,
     INGEST_TOPICS,
     LIST_DEFINITIONS,
     LIST_MEMBERSHIP,
@@ -55,7 +56,7 @@ TOPICS: Final[Mapping[str, tuple[str, ...]]] = {
     "projector": ("events.profile", "segments.membership", "segments.progress", "events.behaviour", "events.delivery"),
     "delivery": ("segments.membership", "delivery.retry"),
     "profiles": ("events.behaviour",),
-    "definitions": (SEGMENT_DEFINITIONS, TRAIT_DEFINITIONS, WEBHOOK_DEFINITIONS, LIST_DEFINITIONS, PRODUCTS),
+    "definitions": (SEGMENT_DEFINITIONS, TRAIT_DEFINITIONS, WEBHOOK_DEFINITIONS, LIST_DEFINITIONS, DELIVERY_DEFINITIONS, PRODUCTS),
     "watermarks": (WATERMARKS,),
 }
 """Door -> the topics that it attacks. `stream.clock` is left out: a record there is the order of an operator."""

@@ -2,7 +2,7 @@
 
 from starling_campaigns.assignment import Assignment, assignment_of
 from starling_campaigns.channels import CHANNELS
-from starling_campaigns.definitions.campaign import Campaign, parse_campaign
+from starling_campaigns.definitions.campaign import Campaign, parse_campaign, parse_stored_campaign
 from starling_campaigns.definitions.lifecycle import frozen_errors, state_after
 from starling_campaigns.definitions.policy import parse_stored_policy
 from starling_campaigns.definitions.references import References
@@ -28,6 +28,7 @@ __all__ = [
     "check_template",
     "frozen_errors",
     "parse_campaign",
+    "parse_stored_campaign",
     "parse_stored_policy",
     "parse_target",
     "render_message",

@@ -1,4 +1,4 @@
-"""Pure core: which variant of a campaign a user gets, and whether the user is held out. The same for a user for ever."""
+"""Pure core: which variant of a campaign a user gets, and whether the user is held out. It never changes for a user."""
 
 from typing import NamedTuple
 

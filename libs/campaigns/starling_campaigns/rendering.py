@@ -2,7 +2,7 @@
 
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Any, Final
+from typing import Any
 
 from starling_campaigns.bounds import MAX_HEADER_CHARACTERS, MAX_OUTPUT_BYTES, MAX_PUSH_BYTES, MAX_SMS_SEGMENTS
 from starling_campaigns.channels import PUSH, SMS
@@ -11,8 +11,6 @@ from starling_campaigns.locales import canonical_locale
 from starling_campaigns.sms import SmsSize, sms_size
 from starling_campaigns.templates.sandbox import render
 from starling_campaigns.templates.values import Meter, RenderingFailed
-
-TEMPLATE_MISSING: Final = "template_missing"
 
 
 @dataclass(frozen=True, slots=True)

@@ -7,9 +7,10 @@ from fastapi import APIRouter, FastAPI
 from fastapi.middleware.cors import CORSMiddleware
 
 from starling_api.backfills.routes import backfill_router
+from starling_api.campaigns.routes import campaign_routes, policy_routes
 from starling_api.credentials.bodies import TOKEN, WRITE_KEY
 from starling_api.credentials.routes import credential_routes
-from starling_api.definitions.kinds import SEGMENTS, TRAITS, WEBHOOKS
+from starling_api.definitions.kinds import CAMPAIGNS, SEGMENTS, TARGETS, TRAITS, WEBHOOKS
 from starling_api.definitions.routes import batch_routes, definition_routes, lifecycle_routes, webhook_routes
 from starling_api.feed.routes import feed_router
 from starling_api.http.access.auth import Role
@@ -42,8 +43,8 @@ from starling_common.http.rate_limits import EXPOSED
 from starling_common.telemetry.metrics import Metrics
 
 _DESCRIPTION: Final = """\
-Send `Authorization: Bearer <token>`. A viewer reads. An editor (also called marketer) reads, and writes segments, computed traits
-and lists. An approver reads, and will approve what editors propose, which is not available yet. An admin may call everything.
+Send `Authorization: Bearer <token>`. A viewer reads. An editor (also called marketer) reads, and writes segments, computed traits, lists
+and campaigns. An approver reads, and will approve what editors propose, which is not available yet. An admin may call everything.
 
 Every error is `application/problem+json` with a stable `code` and a `message`. Lists are pages: pass `next_cursor` as `cursor`
 until it is null. `as_of` is the stream time that an answer reflects. A write accepts `Idempotency-Key`, which makes it safe to
@@ -64,7 +65,7 @@ def build_app(
     app = FastAPI(
         title="Starling",
         version="1",
-        summary="Segments, their members, computed traits, lists and webhooks",
+        summary="Segments, their members, computed traits, lists, webhooks, and drafts of campaigns",
         description=_DESCRIPTION,
         docs_url=None,
         redoc_url=None,
@@ -92,6 +93,11 @@ def _routers(metrics: Metrics, alive: Checks, ready: Checks) -> Sequence[APIRout
         definition_routes(WEBHOOKS, "/v1/webhooks", Role.ADMIN),
         webhook_routes(WEBHOOKS, "/v1/webhooks", Role.ADMIN),
         webhook_test_routes(),
+        definition_routes(CAMPAIGNS, "/v1/campaigns", Role.EDITOR),
+        campaign_routes(),
+        # A target has credentials, and the policy protects every user, so both need an admin.
+        definition_routes(TARGETS, "/v1/targets", Role.ADMIN),
+        policy_routes(),
         segment_router,
         user_router,
         feed_router,

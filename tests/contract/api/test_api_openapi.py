@@ -34,6 +34,22 @@ POST /v1/write-keys · GET /v1/write-keys · GET /v1/write-keys/{id} · DELETE /
 
 RETURN_RATE = {"key": "r", "measure": {"ratio": {"of": {"event": "Return"}, "to": {"event": "Buy"}}}, "calendar": "last_month"}
 
+TARGET = {
+    "key": "texts",
+    "channel": "sms",
+    "base_url": "https://sms.example.com",
+    "account_sid": "A",
+    "auth_token": "t",
+    "from": "Shop",
+}
+CAMPAIGN = {
+    "key": "win-back",
+    "name": "Win back",
+    "trigger": {"enter": "vip"},
+    "channel": "sms",
+    "target": "texts",
+    "variants": [{"key": "a", "weight": 100, "content": {"text": "Hello {{ user_id }}"}}],
+}
 POLICY_CHECK = {"user": "ada", "channel": "email", "policy": {"quiet_hours": {"from": "21:00", "to": "08:00"}}, "traits": {}}
 
 
@@ -99,7 +115,22 @@ def test_responses_match_their_schemas(client: Client, openapi: dict[str, Any]) 
         ("GET", "/v1/views/{name}", "/v1/views/nothing", None, 404),
         ("POST", "/v1/policy/check", "/v1/policy/check", {**POLICY_CHECK, "at": "2100-01-01T00:00:00Z"}, 200),
         ("POST", "/v1/policy/check", "/v1/policy/check", {"user": "ada", "policy": {}}, 422),
-        ("POST", "/v1/policy/check", "/v1/policy/check", {"user": "ada", "channel": "email"}, 501),
+        (
+            "POST",
+            "/v1/policy/check",
+            "/v1/policy/check",
+            {"user": "ada", "channel": "email", "traits": {}, "at": "2100-01-01T00:00:00Z"},
+            200,
+        ),
+        ("POST", "/v1/targets", "/v1/targets", TARGET, 201),
+        ("POST", "/v1/campaigns", "/v1/campaigns", CAMPAIGN, 201),
+        ("GET", "/v1/campaigns", "/v1/campaigns", None, 200),
+        ("GET", "/v1/campaigns/{key}/versions", "/v1/campaigns/win-back/versions", None, 200),
+        ("POST", "/v1/campaigns/{key}/preview", "/v1/campaigns/win-back/preview", {"user": "ada"}, 404),
+        ("POST", "/v1/campaigns/{key}/dry-run", "/v1/campaigns/win-back/dry-run", None, 200),
+        ("POST", "/v1/campaigns/{key}/activate", "/v1/campaigns/win-back/activate", None, 501),
+        ("PUT", "/v1/policy", "/v1/policy", {"consent": {"email": "opt_out"}}, 200),
+        ("GET", "/v1/policy", "/v1/policy", None, 200),
         ("PUT", "/v1/lists/{key}", "/v1/lists/fair-2026", {}, 201),
         ("PUT", "/v1/lists/{key}", "/v1/lists/fair-2026", {}, 200),
         ("POST", "/v1/tokens", "/v1/tokens", {"name": "ci", "role": "editor"}, 201),

@@ -326,6 +326,7 @@ class World:
     slept_seconds: float = 0.0
     timezones: str = ""
     quota: Quota | None = None
+    sends_messages: bool = False
 
     def __post_init__(self) -> None:
         self.created_tokens = MemoryCredentials(lambda: self.broker_is_down)
@@ -335,7 +336,15 @@ class World:
     def commands(self) -> Commands:
         zone_of = Timezones(self.timezones).of
         return Commands(
-            self.claims, self.reader, self.publish, lambda: self.micros, self.sleep, self.queries.is_stopped, zone_of, self.quota
+            self.claims,
+            self.reader,
+            self.publish,
+            lambda: self.micros,
+            self.sleep,
+            self.queries.is_stopped,
+            zone_of,
+            self.quota,
+            self.sends_messages,
         )
 
     @property

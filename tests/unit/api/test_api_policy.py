@@ -122,11 +122,9 @@ def test_before_the_first_event_the_instant_is_needed() -> None:
     assert (found["at"], found["as_of"]) == (AS_OF, None)
 
 
-def test_what_is_not_stored_yet_is_501_with_the_cure() -> None:
-    found = check({"user": "ada", "channel": "email"}, status=501)
-    assert (found["code"], [one["pointer"] for one in found["errors"]]) == ("not_yet", ["/policy"])
-    assert errors({"user": "ada", "campaign": "win-back", "policy": {}}, status=501) == [("not_yet", "/campaign")]
-    assert errors({"campaign": "win-back"}) == [("missing_field", ""), ("not_yet", "/campaign"), ("not_yet", "/policy")]
+def test_a_missing_policy_restricts_nothing_and_a_campaign_may_be_given_by_its_key() -> None:
+    assert check({"user": "ada", "channel": "email"})["reason"] is None
+    assert check({"user": "ada", "campaign": "win-back"}, status=404)["code"] == "unknown_campaign"
 
 
 @pytest.mark.parametrize(

@@ -105,7 +105,7 @@ def test_each_trigger_is_read() -> None:
         ({"name": None}, [("", "missing_field")]),
         ({"colour": 1}, [("/colour", "unknown_field")]),
         ({"trigger": None}, [("", "missing_field")]),
-        ({"trigger": {"enter": "nobody"}}, [("/trigger/enter", "unknown_segment")]),
+        ({"trigger": {"enter": "none"}}, [("/trigger/enter", "unknown_segment")]),
         ({"trigger": {"enter": "old"}}, [("/trigger/enter", "unknown_segment")]),
         ({"trigger": {"enter": "vips", "exit": "vips"}}, [("/trigger", "wrong_type")]),
         ({"trigger": {"enter": "vips", "while": "vips"}}, [("/trigger/while", "unknown_field")]),
@@ -151,7 +151,7 @@ def test_an_error_names_its_place_and_code(changed: dict[str, Any], expected: li
 
 
 def test_all_errors_of_a_document_come_at_once() -> None:
-    document = campaign(delay="100d", goal={"event": "X", "within": "40d"}, target="nowhere", trigger={"enter": "nobody"})
+    document = campaign(delay="100d", goal={"event": "X", "within": "40d"}, target="nowhere", trigger={"enter": "none"})
     document["variants"][0]["content"]["subject"] = "a\nb {{ x }}"
     assert set(errors(document)) == {
         ("/delay", "out_of_range"),

@@ -2,7 +2,7 @@
 
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Final
+from typing import Any, Final
 from zoneinfo import ZoneInfo
 
 from starling_campaigns.bounds import DEFAULT_RATE, LONGEST_DELAY, MAX_RATE
@@ -20,14 +20,12 @@ from starling_campaigns.definitions.triggers import (
     read_trigger,
 )
 from starling_policy import MessageRules, read_campaign
-from starling_policy.campaign import OTHER_FIELDS_OF_CAMPAIGN, POLICY_FIELDS_OF_CAMPAIGN
 from starling_policy.fields import KEY, read_duration, read_whole
-from starling_segments import check_bounds
+from starling_segments import Known, check_bounds
 from starling_segments.language.validation import FieldError, Location, Validation, finish
 from starling_segments.parse.document import KEY_PATTERN
 from starling_segments.parse.groups import read_object
 
-CAMPAIGN_FIELDS: Final = POLICY_FIELDS_OF_CAMPAIGN | OTHER_FIELDS_OF_CAMPAIGN
 REQUIRED_FIELDS: Final = ("key", "name", "trigger", "channel", "target", "variants")
 NO_REFERENCES: Final = References()
 
@@ -90,6 +88,20 @@ def parse_campaign(document: object, references: References = NO_REFERENCES) -> 
     )
     finish(validation)
     return campaign
+
+
+def parse_stored_campaign(document: Mapping[str, Any]) -> Campaign:
+    """Return the campaign of a document that was accepted before: what it refers to counts as known.
+
+    Raises: DefinitionRefused if this version cannot parse it.
+    """
+    trigger = document.get("trigger")
+    named = [trigger.get(field) for field in ("enter", "exit", "while", "broadcast")] if isinstance(trigger, dict) else []
+    channel = CHANNELS.get(str(document.get("channel")))
+    target = document.get("target")
+    segments = {key: frozenset[str]() for key in named if isinstance(key, str)}
+    targets = {target: channel.targets[0]} if isinstance(target, str) and channel is not None else {}
+    return parse_campaign(document, References(Known(segments), targets))
 
 
 def _is_of_key(error: FieldError) -> bool:

@@ -2,7 +2,7 @@
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from typing import Any, Final
+from typing import Any
 
 from starling_campaigns.bounds import MAX_LOCALES
 from starling_campaigns.channels import Channel
@@ -14,7 +14,6 @@ from starling_segments.language.validation import Location, refuse_unknown_field
 from starling_segments.parse.groups import read_object
 
 Parts = Mapping[str, str]
-VARIANT_FIELDS: Final = frozenset({"key", "weight", "content", "locales"})
 
 
 @dataclass(frozen=True, slots=True)

@@ -12,7 +12,7 @@ POLICY_KEY: Final = "policy"
 def parse_stored_policy(document: object, timezone: str = "UTC") -> Policy:
     """Return the policy of a JSON document. `timezone`: the workspace's, for a document without one.
 
-    A cap of 0 is refused: it would silence a channel for ever, which is what pausing a campaign does visibly.
+    A cap of 0 is refused: it would silence a channel unseen. A paused campaign is visible.
     Raises: DefinitionRefused with all validation errors.
     """
     errors: tuple[FieldError, ...] = ()

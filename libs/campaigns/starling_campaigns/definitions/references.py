@@ -9,7 +9,6 @@ from typing import Any, Final
 from starling_policy.fields import KEY
 from starling_segments import Known
 from starling_segments.language.dates import read_instant
-from starling_segments.language.durations import DURATION_PATTERN
 from starling_segments.language.validation import UTC, Location
 from starling_segments.parse.document import KEY_PATTERN, MAX_NAME_CHARACTERS, description_errors, read_labels
 
@@ -23,7 +22,6 @@ NO_TIME_PATTERN: Final = "^0{1,9}[smhdw]$"
 _INSTANT: Final = re.compile(INSTANT_PATTERN[:-1] + r"\Z")
 _LOCAL: Final = re.compile(LOCAL_PATTERN[:-1] + r"\Z")
 _NO_TIME: Final = re.compile(NO_TIME_PATTERN[:-1] + r"\Z")
-_DURATION: Final = re.compile(DURATION_PATTERN[:-1] + r"\Z")
 _LAST_YEAR: Final = 9989
 
 

@@ -22,6 +22,7 @@ SEGMENT_DEFINITIONS: Final = "segments.definitions"
 TRAIT_DEFINITIONS: Final = "computed-traits.definitions"
 WEBHOOK_DEFINITIONS: Final = "webhooks.definitions"
 LIST_DEFINITIONS: Final = "lists.definitions"
+DELIVERY_DEFINITIONS: Final = "delivery.definitions"
 LIST_MEMBERSHIP: Final = "lists.membership"
 REPEATABLE_STAGES: Final = ("projector", "projector-events")
 """Stages that may process their input again from its start: their writes have no effect the second time."""

@@ -3,7 +3,7 @@
 from collections.abc import Callable, Mapping
 from typing import Final, TypeVar
 
-from starling_common.cassandra.read_models import ARCHIVED, DEFINED, DISABLED, PAUSED
+from starling_common.cassandra.read_models import ACTIVE, ARCHIVED, DEFINED, DISABLED, PAUSED
 from starling_common.outcome import Outcome, Refused
 from starling_common.wire import Record
 
@@ -13,6 +13,7 @@ STATUS_AFTER: Final[Mapping[str, str]] = {
     "DEFINED": DEFINED,
     "REVISED": DEFINED,
     "RESUMED": DEFINED,
+    "ACTIVATED": ACTIVE,
     "ARCHIVED": ARCHIVED,
     "PAUSED": PAUSED,
     "DISABLED": DISABLED,

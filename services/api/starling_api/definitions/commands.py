@@ -14,11 +14,13 @@ from starling_api.definitions.definition import (
     Author,
     Change,
     Definition,
+    activated,
     after,
     archived,
     defined,
     is_same,
     paused,
+    plain_status,
     refuse_read_only,
     restored,
     resumed,
@@ -26,11 +28,23 @@ from starling_api.definitions.definition import (
     used_segments,
     users_of,
 )
-from starling_api.definitions.kinds import LISTS, SEGMENTS, TRAITS, Document, Kind, new_secret
+from starling_api.definitions.kinds import CAMPAIGNS, LISTS, SEGMENTS, TARGETS, TRAITS, DeliveryNames, Document, Kind, new_secret
 from starling_api.definitions.quota import Quota
-from starling_api.http.errors import Archived, InUse, NotFound, ReadOnly, ResourceBusy, VersionConflict
+from starling_api.http.errors import (
+    Archived,
+    FrozenField,
+    InUse,
+    NotActivated,
+    NotAvailable,
+    NotFound,
+    ReadOnly,
+    ResourceBusy,
+    VersionConflict,
+)
 from starling_api.ports import Claim, Claims, DefinitionReader, NowMicros, Publish, Sleep
-from starling_common.cassandra.read_models import ARCHIVED
+from starling_campaigns import frozen_errors, parse_stored_campaign, state_after
+from starling_campaigns.definitions.lifecycle import ACTIVATE, PAUSE
+from starling_common.cassandra.read_models import ACTIVE, ARCHIVED, PAUSED
 from starling_common.time.timezones import DEFAULT
 from starling_segments import DefinitionRefused, FieldError, Known, check_bounds
 
@@ -61,6 +75,8 @@ class Commands:
     """Returns the default time zone of a workspace's segments. It is stored in the document."""
     quota: Quota | None = None
     """None: unlimited."""
+    sends_messages: bool = False
+    """Whether the installation has a messenger, which sends the messages of active campaigns. Without one none is activated."""
     is_dry: bool = False
     """True: validate and return the result without an effect."""
 
@@ -80,7 +96,7 @@ class Commands:
     def revise(self, kind: Kind, author: Author, key: str, document: object, if_match: int | None) -> Definition:
         """Change a definition and return it. A changed meaning makes a new version; an equal document has no effect.
 
-        Raises: NotFound, Archived, VersionConflict, ReadOnly, DefinitionRefused, ResourceBusy.
+        Raises: NotFound, Archived, VersionConflict, ReadOnly, FrozenField, DefinitionRefused, ResourceBusy.
         """
         for _ in range(_ATTEMPTS):
             before, current = self._newest(kind, author, key, if_match)
@@ -90,6 +106,8 @@ class Commands:
             known = _without_limits(self._known(kind, author, except_key=key), document, before)
             kept = _read(kind, _with_secret(kind, _with_key(document, key), before), known)
             kept = kind.followed(kept, before.document, self.now_micros() // 1000)
+            if kind is CAMPAIGNS and current.status in {ACTIVE, PAUSED}:
+                _refuse_frozen(before.document, kept)
             if is_same(kept, before.document) and is_same(kept, current.document):
                 return current
             if before.action != PAUSED_ACTION:
@@ -184,6 +202,34 @@ class Commands:
         if before.action == "ARCHIVED":
             raise Archived(f"{key!r} is archived: create a {kind.title} with another key")
         return current
+
+    def change_state(self, operation: str, author: Author, key: str, if_match: int | None) -> Definition:
+        """Activate, pause or resume a campaign and return it. A repetition has no effect.
+
+        Raises: NotFound, Archived, NotActivated, NotAvailable (no messenger is installed), DefinitionRefused (what the campaign
+        refers to is archived), VersionConflict, ResourceBusy.
+        """
+        for _ in range(_ATTEMPTS):
+            before, current = self._newest(CAMPAIGNS, author, key, if_match)
+            if before.action == "ARCHIVED":
+                raise Archived(f"{key!r} is archived: create a campaign with another key")
+            state = plain_status(current)
+            wanted = state_after(operation, state)
+            if wanted is None:
+                raise NotActivated(f"the campaign {key!r} is a {state}: only an activated campaign can be paused or resumed")
+            if wanted == state:
+                return current
+            if operation == ACTIVATE:
+                _read(CAMPAIGNS, before.document, self._known(CAMPAIGNS, author, except_key=key))
+                if not self.sends_messages:
+                    raise NotAvailable(
+                        f"the campaign {key!r} is valid and stays a draft: this version has no messenger, which sends the messages "
+                        "of active campaigns"
+                    )
+            change = after(current, (paused if operation == PAUSE else activated)(before, author, self.now_micros()))
+            if self._claim(change, before):
+                return self._carry_out(change, author)
+        raise ResourceBusy(f"other requests keep changing {key!r}: send the request again")
 
     def rotate_secret(self, kind: Kind, author: Author, key: str, if_match: int | None) -> Definition:
         """Give a definition a new secret. The previous one stays valid for a day. A disabled definition stays disabled.
@@ -357,7 +403,8 @@ class Commands:
         segments = own if kind is SEGMENTS else self.reader.definitions(author.workspace, SEGMENTS.name)
         traits = own if kind is TRAITS else self.reader.definitions(author.workspace, TRAITS.name)
         lists = own if kind is LISTS else self.reader.definitions(author.workspace, LISTS.name)
-        return Known(
+        targets = self.reader.definitions(author.workspace, TARGETS.name) if kind is CAMPAIGNS else ()
+        return DeliveryNames(
             segments={one.key: used_segments(one.document) for one in segments if one.status != ARCHIVED},
             computed_traits=frozenset(one.key for one in traits if one.status != ARCHIVED),
             taken_keys=frozenset(one.key for one in own if one.key != except_key),
@@ -365,6 +412,9 @@ class Commands:
             accounts=True,
             timezone=self.zone_of(author.workspace),
             limits=None if self.quota is None or kind is not SEGMENTS else self.quota.definition,
+            targets={one.key: str(one.document.get("channel")) for one in targets if one.status != ARCHIVED},
+            archived_segments=frozenset(one.key for one in segments if one.status == ARCHIVED),
+            archived_targets=frozenset(one.key for one in targets if one.status == ARCHIVED),
         )
 
     def _check_quota(self, kind: Kind, author: Author, changed: Mapping[str, Mapping[str, Any]]) -> None:
@@ -373,6 +423,9 @@ class Commands:
             self.quota.check(self.reader.definitions(author.workspace, SEGMENTS.name), changed)
 
     def _users_of(self, kind: Kind, author: Author, key: str) -> list[str]:
+        if kind is TARGETS:
+            campaigns = self.reader.definitions(author.workspace, CAMPAIGNS.name)
+            return [one.key for one in campaigns if one.status != ARCHIVED and one.document.get("target") == key]
         if kind.name not in USES:
             return []
         return users_of(kind.name, key, self.reader.definitions(author.workspace, SEGMENTS.name))
@@ -402,12 +455,17 @@ def _with_key(document: object, key: str) -> object:
 
 def _with_secret(kind: Kind, document: object, before: Change | None) -> object:
     """Return the document with what responses do not show. A kind with secrets keeps its previous one, or gets a new one."""
-    if kind.hidden is None or not isinstance(document, Mapping):
+    if not isinstance(document, Mapping):
         return document
     completed = kind.completed(document, None if before is None else before.document)
-    if completed.get(kind.hidden) is None:
+    if kind.hidden is not None and completed.get(kind.hidden) is None:
         completed[kind.hidden] = _new_secret() if before is None else before.document[kind.hidden]
     return completed
+
+
+def _refuse_frozen(before: Mapping[str, Any], kept: Mapping[str, Any]) -> None:
+    if errors := frozen_errors(parse_stored_campaign(before), parse_stored_campaign(kept)):
+        raise FrozenField(errors)
 
 
 def _new_secret() -> str:

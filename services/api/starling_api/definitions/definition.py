@@ -7,7 +7,7 @@ from typing import Any, Final
 
 from starling_api.definitions.webhook_fields import previous_secret_expires_at
 from starling_api.http.errors import ReadOnly
-from starling_common.cassandra.read_models import ARCHIVED, COMPUTED_TRAIT, DEFINED, LIST, SEGMENT
+from starling_common.cassandra.read_models import ARCHIVED, CAMPAIGN, COMPUTED_TRAIT, DEFINED, LIST, SEGMENT
 from starling_common.records.definitions import action_before, status_after
 from starling_common.time.instants import format_instant
 from starling_common.values import Workspace, deterministic_id
@@ -16,6 +16,8 @@ from starling_segments import FieldError
 
 PAUSED_ACTION: Final = "PAUSED"
 DISABLED_ACTION: Final = "DISABLED"
+ACTIVATED_ACTION: Final = "ACTIVATED"
+"""Of a campaign, which is a draft before: the action of an activation and of a resumption."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -131,16 +133,21 @@ def restored(author: Author, shown: Definition) -> Change:
 def revised(before: Change, author: Author, document: Mapping[str, Any], meaning: frozenset[str], now_micros: int) -> Change:
     """Return the change to a new document. The version grows if one of the fields in `meaning` differs.
 
-    A paused definition stays paused.
+    A paused definition stays paused, and an activated campaign stays active.
     """
     changed = any(not is_same(before.document.get(field), document.get(field)) for field in meaning)
-    action = PAUSED_ACTION if before.action == PAUSED_ACTION else "REVISED"
+    action = before.action if before.action in {PAUSED_ACTION, ACTIVATED_ACTION} else "REVISED"
     return _next(before, author, action, now_micros, (before.version + changed, document))
 
 
 def paused(before: Change, author: Author, now_micros: int) -> Change:
     """Return the change that pauses a definition."""
     return _next(before, author, PAUSED_ACTION, now_micros, (before.version, before.document))
+
+
+def activated(before: Change, author: Author, now_micros: int) -> Change:
+    """Return the change that activates or resumes a campaign."""
+    return _next(before, author, ACTIVATED_ACTION, now_micros, (before.version, before.document))
 
 
 def resumed(before: Change, author: Author, now_micros: int) -> Change:
@@ -179,6 +186,7 @@ def is_same(one: Any, other: Any) -> bool:
     return json.dumps(one, sort_keys=True) == json.dumps(other, sort_keys=True)
 
 
+DRAFT: Final = "draft"
 _IN_FORCE: Final = frozenset({"active", "backfilling"})
 
 
@@ -200,7 +208,8 @@ def refuse_read_only(document: object, current: Definition) -> None:
         "previous_secret_expires_at": previous_secret_expires_at(current.document),
     }
     status = document.get("status")
-    same_status = status in _IN_FORCE if current.status == DEFINED else status == current.status
+    in_force = frozenset({DRAFT}) if current.kind == CAMPAIGN else _IN_FORCE
+    same_status = status in in_force if current.status == DEFINED else status == current.status
     stored["status"] = status if isinstance(status, str) and same_status else current.status
     errors = tuple(
         FieldError(f"/{field}", "read_only", f"{field} is read-only and differs", f"{value!r}, as stored, or none")
@@ -223,8 +232,9 @@ def segment_status(definition: Definition, in_force: Mapping[int, int | None], p
 
 
 def plain_status(definition: Definition) -> str:
-    """Return the status of a definition that the segmenter does not evaluate."""
-    return "active" if definition.status == DEFINED else definition.status
+    """Return the status of a definition that the segmenter does not evaluate. A new campaign is a draft."""
+    in_use = DRAFT if definition.kind == CAMPAIGN else "active"
+    return in_use if definition.status == DEFINED else definition.status
 
 
 def references(document: object, field: str) -> frozenset[str]:

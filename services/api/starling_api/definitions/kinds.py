@@ -4,7 +4,7 @@ import base64
 import binascii
 import re
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any, Final
 
 from starling_api.definitions.webhook_fields import (
@@ -16,9 +16,20 @@ from starling_api.definitions.webhook_fields import (
     unmasked,
     with_previous_secret,
 )
-from starling_common.cassandra.read_models import COMPUTED_TRAIT, LIST, SEGMENT, WEBHOOK
+from starling_campaigns import References, parse_campaign, parse_stored_policy, parse_target, shown_target, unmasked_target
+from starling_campaigns.definitions.policy import POLICY_KEY
+from starling_campaigns.definitions.targets import CHANNEL_FIELDS
+from starling_common.cassandra.read_models import CAMPAIGN, COMPUTED_TRAIT, LIST, POLICY, SEGMENT, TARGET, WEBHOOK
 from starling_common.http.web_address import parse_web_address
-from starling_common.kafka.topics import LIST_DEFINITIONS, SEGMENT_DEFINITIONS, TRAIT_DEFINITIONS, WEBHOOK_DEFINITIONS
+from starling_common.kafka.topics import (
+    DELIVERY_DEFINITIONS,
+    LIST_DEFINITIONS,
+    SEGMENT_DEFINITIONS,
+    TRAIT_DEFINITIONS,
+    WEBHOOK_DEFINITIONS,
+)
+from starling_policy.campaign import OTHER_FIELDS_OF_CAMPAIGN, POLICY_FIELDS_OF_CAMPAIGN
+from starling_policy.document import POLICY_FIELDS
 from starling_segments import DefinitionRefused, FieldError, Known, parse_measure, parse_segment
 from starling_segments.language.validation import Location, Validation
 from starling_segments.parse.document import KEY_PATTERN, LABELS, MAX_NAME_CHARACTERS, description_errors, read_labels
@@ -57,6 +68,48 @@ class Kind:
     completed: Callable[[Mapping[str, Any], Mapping[str, Any] | None], Document] = lambda document, _before: dict(document)
     followed: Callable[[Document, Mapping[str, Any], int], Document] = lambda document, _before, _now_ms: document
     shown: Callable[[Mapping[str, Any]], Document] = dict
+
+
+@dataclass(frozen=True)
+class DeliveryNames(Known):
+    """The names to which a campaign may refer, beyond those of a segment. `targets`: key -> channel."""
+
+    targets: Mapping[str, str] = field(default_factory=dict)
+    archived_segments: frozenset[str] = frozenset()
+    archived_targets: frozenset[str] = frozenset()
+
+    def references(self) -> References:
+        """Return the names for the parser of campaigns."""
+        return References(self, self.targets, self.archived_segments, self.archived_targets, self.taken_keys)
+
+
+def read_campaign(document: object, known: Known) -> Document:
+    """Return the document of a campaign, without its null fields. Raises: DefinitionRefused."""
+    given = _writable(document)
+    parse_campaign(given, known.references() if isinstance(known, DeliveryNames) else References(known))
+    return {name: value for name, value in given.items() if value is not None}
+
+
+def read_target(document: object, known: Known) -> Document:
+    """Return the document of a target, secrets included, without its null fields. Raises: DefinitionRefused."""
+    given = _writable(document)
+    target = parse_target(given, known.taken_keys)
+    return {
+        "key": target.key,
+        "name": target.name,
+        "channel": target.channel,
+        **_described(given),
+        **target.settings,
+        **_labels(given),
+    }
+
+
+def read_policy(document: object, known: Known) -> Document:
+    """Return the policy of the workspace with its key, without its null fields. Raises: DefinitionRefused."""
+    given = _writable(document)
+    fields = {name: value for name, value in given.items() if name != "key"} if isinstance(given, Mapping) else given
+    parse_stored_policy(fields, known.timezone)
+    return {"key": POLICY_KEY, **{name: value for name, value in fields.items() if value is not None}}
 
 
 def read_segment(document: object, known: Known) -> Document:
@@ -163,6 +216,24 @@ WEBHOOKS: Final = Kind(
     shown=shown_webhook,
 )
 
+CAMPAIGNS: Final = Kind(
+    CAMPAIGN,
+    "campaign",
+    DELIVERY_DEFINITIONS,
+    (POLICY_FIELDS_OF_CAMPAIGN | OTHER_FIELDS_OF_CAMPAIGN) - {"key", "name", "description"} - LABELS,
+    read_campaign,
+)
+TARGETS: Final = Kind(
+    TARGET,
+    "target",
+    DELIVERY_DEFINITIONS,
+    frozenset({"channel"}).union(*CHANNEL_FIELDS.values()),
+    read_target,
+    completed=unmasked_target,
+    shown=shown_target,
+)
+POLICIES: Final = Kind(POLICY, "policy", DELIVERY_DEFINITIONS, POLICY_FIELDS, read_policy)
+
 LISTS: Final = Kind(LIST, "list", LIST_DEFINITIONS, frozenset(), read_list)
 
 
@@ -188,6 +259,10 @@ def _key_errors(given: Document, known: Known) -> tuple[FieldError, ...]:
     if key in known.taken_keys:
         return (FieldError("/key", "key_taken", f"{key!r} is or was in use", "a key never used before"),)
     return ()
+
+
+def _described(given: Document) -> Document:
+    return {"description": given["description"]} if given.get("description") else {}
 
 
 def _labels(given: Document) -> Document:

@@ -83,8 +83,24 @@ class Archived(ApiError):
     code = "archived"
 
 
+class FrozenField(ApiError):
+    """The body changes fields that are frozen after the activation of a campaign."""
+
+    code = "frozen_field"
+
+    def __init__(self, errors: Sequence[FieldError]) -> None:
+        super().__init__("; ".join(f"{one.pointer or '/'}: {one.message}" for one in errors))
+        self.errors = tuple(errors)
+
+
+class NotActivated(ApiError):
+    """The campaign is a draft, which cannot be paused or resumed."""
+
+    code = "not_activated"
+
+
 class InUse(ApiError):
-    """Segments use the definition."""
+    """Segments, or campaigns, use the definition."""
 
     code = "in_use"
 

@@ -22,14 +22,7 @@ class PlannedRoute(NamedTuple):
     what: str
 
 
-PLANNED: Final = (
-    PlannedRoute("DELETE", "delete_user", f"/v1{USER}", Role.ADMIN, "erase a user"),
-    PlannedRoute("POST", "create_campaign", "/v1/campaigns", Role.EDITOR, "define what to send on entry or exit"),
-    PlannedRoute("GET", "list_campaigns", "/v1/campaigns", Role.VIEWER, "list campaigns"),
-    PlannedRoute("GET", "get_campaign", "/v1/campaigns/{key}", Role.VIEWER, "read a campaign"),
-    PlannedRoute("PUT", "update_campaign", "/v1/campaigns/{key}", Role.EDITOR, "change a campaign"),
-    PlannedRoute("DELETE", "archive_campaign", "/v1/campaigns/{key}", Role.EDITOR, "archive a campaign"),
-)
+PLANNED: Final = (PlannedRoute("DELETE", "delete_user", f"/v1{USER}", Role.ADMIN, "erase a user"),)
 
 
 def planned_routes() -> APIRouter:
@@ -40,7 +33,7 @@ def planned_routes() -> APIRouter:
             one.path,
             _not_yet(one),
             methods=[one.method],
-            tags=["users" if "users" in one.path else "campaigns"],
+            tags=["users"],
             summary=f"Not available yet: {one.what}",
             operation_id=one.operation,
             dependencies=[Depends(at_least(one.role)), *_parameter(one)],
@@ -60,10 +53,7 @@ def _not_yet(one: PlannedRoute) -> Callable[[], Response]:
 def _parameter(one: PlannedRoute) -> list[Any]:
     """Return a dependency that declares the parameter of the path."""
 
-    def key_of(key: str) -> str:
-        return key
-
     def user_of(user_id: str) -> str:
         return user_id
 
-    return [Depends(user_of)] if "{user_id" in one.path else [Depends(key_of)] if "{key}" in one.path else []
+    return [Depends(user_of)] if "{user_id" in one.path else []

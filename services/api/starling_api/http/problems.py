@@ -27,6 +27,8 @@ _STATUS: Final[Mapping[type[errors.ApiError], int]] = {
     errors.Archived: 409,
     errors.InUse: 409,
     errors.CredentialEnded: 409,
+    errors.FrozenField: 409,
+    errors.NotActivated: 409,
     errors.BackfillEnded: 409,
     errors.BodyTimeout: 408,
     errors.CursorExpired: 410,
@@ -77,7 +79,7 @@ PROBLEMS: Final[Mapping[int, Problem]] = {
         "body_timeout", "the body took over 30 seconds: send it faster, or in parts",
     ),
     409: Problem(
-        "Conflict", "The state of the resource does not allow this: it is archived, revoked, in use, or finished",
+        "Conflict", "The state of the resource does not allow this: it is archived, revoked, in use, active, or finished",
         "in_use", "'vip' is used by loyal: change or archive these first",
     ),
     410: Problem(
@@ -98,7 +100,7 @@ PROBLEMS: Final[Mapping[int, Problem]] = {
         "rate_limited", "this token is over its rate limit of reads: send the request again after Retry-After",
     ),
     500: Problem("Internal", "The server failed", "internal_error", "internal error; correlation id c-1"),
-    501: Problem("NotYet", "This is not available yet", "not_yet", "GET /v1/campaigns is not available yet"),
+    501: Problem("NotYet", "This is not available yet", "not_yet", "DELETE /v1/users/{id} is not available yet"),
     503: Problem(
         "Unavailable", "A store is unreachable, or the resource is busy; the same request can succeed later",
         "unavailable", "a store is unreachable, retry later: no node answers",
@@ -143,7 +145,7 @@ def _api_error(_request: Request, error: Exception) -> JSONResponse:
         more = {"used_by": list(error.users)}
     if isinstance(error, errors.VersionConflict):
         more = {"revision": error.revision}
-    if isinstance(error, errors.ReadOnly):
+    if isinstance(error, errors.ReadOnly | errors.FrozenField):
         more = {"errors": [asdict(one) for one in error.errors]}
     return problem_response(_STATUS[type(error)], error.code, str(error), **more)
 

@@ -7,6 +7,7 @@ from fastapi.responses import HTMLResponse, JSONResponse
 from prometheus_client import CONTENT_TYPE_LATEST, CollectorRegistry, generate_latest
 
 from starling_api.http.openapi.reference import front_page, reference_page
+from starling_campaigns import campaign_schema
 from starling_common.telemetry.health import checks_answer
 from starling_segments import json_schema
 
@@ -26,12 +27,17 @@ def system_routes(metrics: CollectorRegistry, alive: Checks, ready: Checks) -> A
     router.add_api_route("/metrics", lambda: Response(generate_latest(metrics), media_type=CONTENT_TYPE_LATEST), methods=["GET"])
     router.add_api_route("/", lambda: HTMLResponse(front_page()), methods=["GET"])
     router.add_api_route("/v1/segment-schema.json", _segment_schema, methods=["GET"])
+    router.add_api_route("/v1/campaign-schema.json", _campaign_schema, methods=["GET"])
     router.add_api_route("/docs", _docs, methods=["GET"])
     return router
 
 
 def _segment_schema() -> Response:
     return JSONResponse(json_schema(), headers={"Cache-Control": "max-age=3600"}, media_type="application/schema+json")
+
+
+def _campaign_schema() -> Response:
+    return JSONResponse(campaign_schema(), headers={"Cache-Control": "max-age=3600"}, media_type="application/schema+json")
 
 
 def _docs(request: Request) -> Response:

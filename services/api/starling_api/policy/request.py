@@ -1,12 +1,16 @@
 """Pure core: parses the body of a policy check into a message, a policy and what is known of the user.
 
-The service that will send messages does not exist yet. The body therefore contains what its state will contain.
+The messenger, which will send messages, does not exist yet. The body therefore contains what its state will contain. A campaign
+and a policy may be the stored ones.
 """
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Any, Final, TypeVar
 
+from starling_api.http.errors import NotFound
+from starling_campaigns.definitions.policy import POLICY_KEY
+from starling_common.cassandra.read_models import CAMPAIGN, POLICY
 from starling_common.time.instants import parse_instant
 from starling_policy import (
     MARKETING,
@@ -32,7 +36,7 @@ from starling_policy.bounds import (
 )
 from starling_policy.campaign import DEFAULT_PRIORITY
 from starling_policy.fields import read_choice, read_key, read_whole
-from starling_segments import NOT_YET, DefinitionRefused, FieldError, Known
+from starling_segments import DefinitionRefused, FieldError, Known
 from starling_segments.language.validation import Location, Validation, finish, refuse_unknown_fields
 from starling_segments.parse.groups import read_object
 
@@ -70,8 +74,27 @@ class RequestedCheck:
     history: History
 
 
+def with_stored(document: object, stored: Callable[[str, str], Mapping[str, Any] | None]) -> object:
+    """Return the body with the stored documents of a campaign that is given by its key, and of a missing policy.
+
+    `stored`: (kind, key) -> the stored document, or None. Without a stored policy nothing is restricted. Raises: NotFound.
+    """
+    if not isinstance(document, dict):
+        return document
+    found = dict(document)
+    campaign = found.get("campaign")
+    if isinstance(campaign, str):
+        found["campaign"] = stored(CAMPAIGN, campaign)
+        if found["campaign"] is None:
+            raise NotFound("campaign", campaign)
+    if found.get("policy") is None:
+        policy = stored(POLICY, POLICY_KEY) or {}
+        found["policy"] = {name: value for name, value in policy.items() if name != "key"}
+    return found
+
+
 def requested_check(document: object, timezone: str) -> RequestedCheck:
-    """Return the check of a body. `timezone`: the workspace's, for a policy without one.
+    """Return the check of a body after `with_stored`. `timezone`: the workspace's, for a policy without one.
 
     Raises: DefinitionRefused with all errors.
     """
@@ -120,16 +143,10 @@ def _read_rules(fields: Fields, location: Location) -> MessageRules:
     for name in _WITHOUT_CAMPAIGN:
         if fields.get(name) is not None:
             location.at(name).refuse("unknown_field", f"{name!r} is a field of the campaign here", f'"campaign": {{"{name}": …}}')
-    if isinstance(campaign, str):
-        child.refuse(NOT_YET, "campaigns are not stored yet", "the document of the campaign")
-        return MessageRules("")
     return read_campaign(campaign, child)
 
 
 def _read_policy(fields: Fields, location: Location, timezone: str) -> Policy:
-    if fields.get("policy") is None:
-        location.at("policy").refuse(NOT_YET, "the policy of the workspace is not stored yet", "a policy document; {} for none")
-        return Policy()
     return read_policy(fields["policy"], location.at("policy"), timezone)
 
 

@@ -89,12 +89,14 @@ def policy_schemas() -> dict[str, Schema]:
             "A message to a user, with either `campaign` or `channel`, and what is known of the user",
             {
                 "user": {"type": "string", "minLength": 1, "maxLength": 512},
-                "campaign": {"$ref": f"{_COMPONENTS}CampaignRules"},
+                "campaign": {
+                    "anyOf": [{"$ref": f"{_COMPONENTS}CampaignRules"}, {**_KEY, "description": "The key of a stored campaign"}]
+                },
                 "channel": _KEY,
                 "purpose": {**_KEY, "description": "Default: marketing"},
                 "priority": _PRIORITY,
                 "at": {**_INSTANT, "description": "Due instant, not before `as_of`; default: `as_of`"},
-                "policy": {"$ref": f"{_COMPONENTS}PolicyDocument"},
+                "policy": {"$ref": f"{_COMPONENTS}PolicyDocument", "description": "Default: the policy of the workspace"},
                 "traits": {"type": "object", "description": "Default: the traits of the profile"},
                 "devices": {
                     "type": "object",
@@ -141,7 +143,6 @@ def policy_schemas() -> dict[str, Schema]:
                 ),
             },
             "user",
-            "policy",
         ),
     }
 

@@ -10,6 +10,7 @@ from starling_common.cassandra.read_models import BACKFILL, MESSAGE_EVENT, membe
 from starling_common.kafka.topics import (
     BEHAVIOUR,
     DELIVERY,
+    DELIVERY_DEFINITIONS,
     LIST_DEFINITIONS,
     MEMBERSHIP,
     PROFILE,
@@ -167,6 +168,7 @@ _BUILDERS: Final[Mapping[str, Callable[[Record, Position], Rows]]] = {
     TRAIT_DEFINITIONS: _definition,
     WEBHOOK_DEFINITIONS: _definition,
     LIST_DEFINITIONS: _definition,
+    DELIVERY_DEFINITIONS: _definition,
     MEMBERSHIP: _membership,
     PROFILE: _profile,
     BEHAVIOUR: _behaviour,

@@ -7,7 +7,10 @@ from starling_api.definitions.kinds import READ_ONLY
 from starling_api.definitions.webhook_fields import BATCH_DEFAULTS, BATCH_LIMITS, FORMATS, MASK, MAX_HEADER_CHARACTERS, MAX_HEADERS
 from starling_api.lists.uploads import MAX_IDS
 from starling_api.policy.schema import policy_schemas
-from starling_common.cassandra.read_models import COMPUTED_TRAIT, LIST, SEGMENT, WEBHOOK
+from starling_campaigns.definitions.campaign import REQUIRED_FIELDS
+from starling_campaigns.definitions.targets import CHANNEL_FIELDS, COMMON_FIELDS
+from starling_campaigns.schema import campaign_fields, target_schemas
+from starling_common.cassandra.read_models import CAMPAIGN, COMPUTED_TRAIT, LIST, SEGMENT, TARGET, WEBHOOK
 from starling_common.records.credentials import SCOPES
 from starling_segments import json_schema
 from starling_segments.parse.document import KEY_PATTERN, MAX_NAME_CHARACTERS
@@ -47,9 +50,22 @@ def users_body() -> Schema:
     return body
 
 
-DEFINITIONS: Final = {SEGMENT: "SegmentDefinition", COMPUTED_TRAIT: "TraitDefinition", WEBHOOK: "WebhookDefinition"}
+DEFINITIONS: Final = {
+    SEGMENT: "SegmentDefinition",
+    COMPUTED_TRAIT: "TraitDefinition",
+    WEBHOOK: "WebhookDefinition",
+    CAMPAIGN: "CampaignDefinition",
+    TARGET: "TargetDefinition",
+}
 """Kind -> the component of the body that creates one."""
-UPDATES: Final = {SEGMENT: "SegmentUpdate", COMPUTED_TRAIT: "TraitUpdate", WEBHOOK: "WebhookUpdate", LIST: "ListUpdate"}
+UPDATES: Final = {
+    SEGMENT: "SegmentUpdate",
+    COMPUTED_TRAIT: "TraitUpdate",
+    WEBHOOK: "WebhookUpdate",
+    LIST: "ListUpdate",
+    CAMPAIGN: "CampaignUpdate",
+    TARGET: "TargetUpdate",
+}
 """Kind -> the component of the body that changes one. It accepts the read-only fields, so that a response can be sent back."""
 
 
@@ -87,6 +103,7 @@ def body_schemas() -> dict[str, Schema]:
         "LookupRequest": _body("The users, and the segments, of a look-up", _LOOKUP, ["users"]),
         **policy_schemas(),
         **_CREDENTIALS,
+        **_delivery_bodies(),
         "UserIds": _body("User ids", {"users": {"type": "array", "items": {"type": "string"}, "maxItems": MAX_IDS}}, ["users"]),
     }
     return {name: _with_components(schema, names) for name, schema in found.items()}
@@ -203,6 +220,49 @@ _CREDENTIALS: Final[dict[str, Schema]] = {
         [],
     ),
 }  # fmt: skip
+
+
+def _delivery_bodies() -> dict[str, Schema]:
+    """Return the bodies of campaigns, targets and the policy. A changed target may leave its secrets out, or send them masked."""
+    campaign, required = campaign_fields(), [name for name in REQUIRED_FIELDS if name != "key"]
+    parts = {f"Campaign{name.title()}": campaign[name] for name in ("trigger", "cancel", "goal", "variants")}
+    campaign |= {name: {"$ref": f"{_COMPONENTS}Campaign{name.title()}"} for name in ("trigger", "cancel", "goal", "variants")}
+    settings = sorted(set().union(*CHANNEL_FIELDS.values()))
+    target = {
+        "key": _KEY,
+        "channel": {"enum": [*CHANNEL_FIELDS]},
+        **{name: {} for name in sorted(COMMON_FIELDS - {"key", "channel"})},
+    }
+    policy = policy_schemas()["PolicyDocument"]["properties"]
+    return {
+        **parts,
+        "CampaignDefinition": _body("A new campaign", campaign, list(REQUIRED_FIELDS)),
+        "CampaignUpdate": _body("A changed campaign", campaign | read_only(), required),
+        "TargetDefinition": {
+            "description": "A new target: the fields depend on its channel",
+            "anyOf": [*target_schemas().values()],
+        },
+        "TargetUpdate": _body(
+            f"A changed target. A secret that is missing or `{MASK}` keeps its stored value.",
+            target | {name: {} for name in settings} | read_only(),
+            ["channel"],
+        ),
+        "PolicyUpdate": _body("The policy of the workspace", {"key": _KEY, **policy, **read_only()}, []),
+        "CampaignPreviewRequest": _body(
+            "The user of a preview",
+            {
+                "user": {"type": "string", "minLength": 1, "maxLength": 512},
+                "variant": {**_KEY, "description": "Default: the user's own variant"},
+                "locale": {"type": "string", "maxLength": 35, "description": "Default: the trait `locale`"},
+                "event": {
+                    "type": "object",
+                    "properties": {"name": {"type": "string"}, "properties": {"type": "object"}},
+                    "additionalProperties": False,
+                },
+            },
+            ["user"],
+        ),
+    }
 
 
 def _trait_bodies() -> dict[str, Schema]:

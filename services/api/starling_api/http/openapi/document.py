@@ -32,7 +32,8 @@ _TAGS: Final[Mapping[str, str]] = {
     "policy": "Whether, when and why a message to a user would be sent",
     "tokens": "API tokens: created, rotated and revoked without a restart",
     "write keys": "Write keys of ingest: created, scoped, rotated and revoked without a restart",
-    "campaigns": "Messages on entry and exit; not available yet",
+    "campaigns": "Messages on entry, exit, events and to whole segments: drafts, previews and dry runs. This version sends none",
+    "targets": "Where and as whom messages are sent: senders and credentials",
 }
 _HEADERS: Final[Mapping[str, Document]] = {
     "X-Correlation-Id": {
@@ -61,7 +62,7 @@ _SHORT_NAMES: Final = {
 }
 """Every response refers to these components, so their names are short."""
 _NO_CONTENT: Final = "NoContent"
-_TAGGED: Final = frozenset({"Segment", "Trait", "Webhook", "List"})
+_TAGGED: Final = frozenset({"Segment", "Trait", "Webhook", "List", "Campaign", "Target", "Policy"})
 """Schemas whose responses have an ETag."""
 
 

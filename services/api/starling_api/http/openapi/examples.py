@@ -2,6 +2,7 @@
 
 from typing import Any, Final, NamedTuple
 
+from starling_api.campaigns.decision import UNKNOWN_DECISION
 from starling_segments.parse.document import KEY_PATTERN
 
 Document = dict[str, Any]
@@ -29,6 +30,26 @@ _WEBHOOK: Final[Document] = {
     "previous_secret_expires_at": None,
     **_SERVER,
 }  # fmt: skip
+_CAMPAIGN_BODY: Final[Document] = {
+    "key": "win-back", "name": "Win back", "trigger": {"enter": "lapsing-vips"}, "delay": "2h", "channel": "email",
+    "target": "main-smtp", "holdout": {"percent": 10},
+    "variants": [
+        {"key": "a", "weight": 100, "content": {"subject": "We miss you", "text": "Hello {{ traits.name|default('you') }}"}},
+    ],
+}  # fmt: skip
+_CAMPAIGN: Final[Document] = {**_CAMPAIGN_BODY, **_SERVER, "status": "draft"}
+_TARGET_BODY: Final[Document] = {
+    "key": "main-smtp", "channel": "email", "host": "smtp.example.com", "port": 587, "tls": "starttls",
+    "from": "Shop <shop@example.com>", "username": "shop", "password": "secret",
+}  # fmt: skip
+_TARGET: Final[Document] = {**_TARGET_BODY, "name": "main-smtp", "password": "***", **_SERVER}
+_POLICY_BODY: Final[Document] = {"quiet_hours": {"from": "21:00", "to": "08:00"}, "caps": [{"limit": 1, "per": "1d"}]}
+_POLICY: Final[Document] = {"key": "policy", **_POLICY_BODY, **_SERVER}
+_NO_DECISION: Final[Document] = {
+    "verdict": None,  # vocabulary: verdict: a field of the contract
+    "verdict_reason": UNKNOWN_DECISION,  # vocabulary: verdict: a field of the contract
+    "as_of": _INSTANT,
+}
 _LIST: Final[Document] = {"key": "fair-2026", "name": "Spring fair 2026", "description": "", **_SERVER}
 _USERS: Final[Document] = {"users": ["ada", "grace"]}
 _UPLOAD: Final[Document] = {"key": "fair-2026", "users": 2}
@@ -104,6 +125,34 @@ EXAMPLES: Final[dict[str, Example]] = {
     **_definitions("segment", "segments", (_SEGMENT_BODY, {**_SEGMENT_BODY, "name": "Loyal buyers"}), _SEGMENT),
     **_definitions("computed_trait", "computed_traits", (_TRAIT_BODY, _without_key(_TRAIT_BODY)), _TRAIT),
     **_definitions("webhook", "webhooks", (_WEBHOOK_BODY, _without_key(_WEBHOOK_BODY)), _WEBHOOK),
+    **_definitions("campaign", "campaigns", (_CAMPAIGN_BODY, _without_key(_CAMPAIGN_BODY)), _CAMPAIGN),
+    **_definitions("target", "targets", (_TARGET_BODY, {**_without_key(_TARGET_BODY), "password": "***"}), _TARGET),
+    "activate_campaign": Example(None, {**_CAMPAIGN, "status": "active"}),
+    "pause_campaign": Example(None, {**_CAMPAIGN, "status": "paused"}),
+    "resume_campaign": Example(None, {**_CAMPAIGN, "status": "active"}),
+    "list_campaign_versions": Example(
+        None,
+        _page({
+            "version": 1, "revision": _REVISION, "action": "DEFINED", "actor": "marketer-1f2e3d4c", "recorded_at": _INSTANT,
+            "document": _CAMPAIGN_BODY,
+        }),
+    ),
+    "preview_campaign": Example(
+        {"user": "ada"},
+        {
+            "subject": "We miss you", "text": "Hello Ada", "missing": [], "variant": "a", "held_out": False, "locale": None,
+            "sms": None, **_NO_DECISION,
+        },
+    ),
+    "dry_run_campaign": Example(
+        None,
+        {
+            "segment": "lapsing-vips", "size": 2, "counted": 2, "next_cursor": None, **_NO_DECISION,
+            "counts": [{"variant": "a", "held_out": False, "count": 2}, {"variant": "a", "held_out": True, "count": 0}],
+        },
+    ),
+    "get_policy": Example(None, {**_POLICY, "as_of": _INSTANT}),
+    "replace_policy": Example(_POLICY_BODY, _POLICY),
     "rotate_webhook_secret": Example(
         None,
         {**_WEBHOOK, "secret": "whsec_QUJDREVGR0hJSktMTU5PUFFSU1RVVldY", "previous_secret_expires_at": _INSTANT},

@@ -4,7 +4,7 @@ from typing import Annotated, Any, Final, Generic, Literal, TypeVar
 
 from pydantic import BaseModel, Field, RootModel
 
-from starling_common.cassandra.read_models import COMPUTED_TRAIT, LIST, SEGMENT, WEBHOOK
+from starling_common.cassandra.read_models import CAMPAIGN, COMPUTED_TRAIT, LIST, POLICY, SEGMENT, TARGET, WEBHOOK
 
 T = TypeVar("T")
 
@@ -243,6 +243,45 @@ class ListPageModel(PageModel[ListModel]):
     """One page of uploaded lists."""
 
 
+class CampaignModel(DefinitionModel):
+    """A campaign, with the fields of its document. This version has no messenger: every campaign is a draft or archived."""
+
+    model_config = {"extra": "allow"}
+
+    name: str
+    trigger: dict[str, Any]
+    channel: str
+    target: str
+    variants: list[dict[str, Any]]
+    status: Literal["draft", "active", "paused", "archived"]
+
+
+class CampaignPageModel(PageModel[CampaignModel]):
+    """One page of campaigns."""
+
+
+class TargetModel(DefinitionModel):
+    """A target, with the fields of its channel. Every secret is shown as `***`."""
+
+    model_config = {"extra": "allow"}
+
+    name: str
+    channel: str
+    status: Literal["active", "archived"]
+
+
+class TargetPageModel(PageModel[TargetModel]):
+    """One page of targets."""
+
+
+class PolicyModel(DefinitionModel):
+    """The policy of the workspace, with the fields of its document."""
+
+    model_config = {"extra": "allow"}
+
+    status: Literal["active", "archived"]
+
+
 class ListMemberModel(BaseModel):
     """One user on a list."""
 
@@ -478,7 +517,9 @@ class WriteKeyPageModel(PageModel[WriteKeyModel]):
 
 MODELS: Final[dict[str, type[DefinitionModel]]] = {
     SEGMENT: SegmentModel, COMPUTED_TRAIT: TraitModel, WEBHOOK: WebhookModel, LIST: ListModel,
+    CAMPAIGN: CampaignModel, TARGET: TargetModel, POLICY: PolicyModel,
 }  # fmt: skip
 PAGES: Final[dict[str, type[BaseModel]]] = {
     SEGMENT: SegmentPageModel, COMPUTED_TRAIT: TraitPageModel, WEBHOOK: WebhookPageModel, LIST: ListPageModel,
+    CAMPAIGN: CampaignPageModel, TARGET: TargetPageModel,
 }  # fmt: skip

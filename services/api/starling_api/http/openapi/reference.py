@@ -20,6 +20,7 @@ def front_page() -> str:
         "<h1>Starling</h1><p>The segment API.</p><ul>"
         '<li><a href="/docs">Reference</a></li><li><a href="/openapi.json">OpenAPI 3.1 document</a></li>'
         '<li><a href="/v1/segment-schema.json">JSON Schema of a segment</a></li>'
+        '<li><a href="/v1/campaign-schema.json">JSON Schema of a campaign</a></li>'
         '<li><a href="/readyz">Readiness</a></li><li><a href="/metrics">Metrics</a></li></ul>',
     )
 

@@ -1,0 +1,1 @@
+"""Previews and dry runs of campaigns, and the routes of campaigns, targets and the policy of a workspace."""

@@ -1,0 +1,154 @@
+"""Edge: the routes of campaigns beyond those of every definition, and of the policy of a workspace."""
+
+from collections.abc import Callable
+from typing import Annotated, Any, Final
+
+from fastapi import APIRouter, Depends, Query, Response
+from fastapi.responses import JSONResponse
+
+from starling_api.campaigns.models import CampaignPreviewModel, DryRunModel
+from starling_api.campaigns.preview import MAX_COUNTED, RequestedPreview, dry_run, previewed, requested_preview
+from starling_api.definitions.kinds import CAMPAIGNS, POLICIES
+from starling_api.definitions.repository import to_json
+from starling_api.definitions.routes import COMMON, answered, commands_for, etag
+from starling_api.http.access.auth import Role
+from starling_api.http.dependencies import (
+    Body,
+    Page,
+    UsedServices,
+    Viewer,
+    Write,
+    parse_definition,
+    write_by,
+    write_with_body,
+)
+from starling_api.http.openapi.bodies import body_of
+from starling_api.http.openapi.models import MODELS, VersionPageModel
+from starling_api.http.problems import problems
+from starling_api.ports import Stored
+from starling_campaigns.definitions.lifecycle import ACTIVATE, PAUSE, RESUME
+from starling_campaigns.definitions.policy import POLICY_KEY
+
+_OPERATIONS: Final = (
+    (ACTIVATE, "Validates the campaign again. This version has no messenger and sends nothing: a valid draft is answered 501."),
+    (PAUSE, "A draft, which was never activated, cannot be paused."),
+    (RESUME, "A draft, which was never activated, cannot be resumed."),
+)
+
+
+def campaign_routes() -> APIRouter:
+    """Return the routes under `/v1/campaigns/{key}`: life cycle, versions, preview and dry run."""
+    router = APIRouter(prefix="/v1/campaigns", tags=["campaigns"])
+    for operation, description in _OPERATIONS:
+        router.add_api_route(
+            f"/{{key}}/{operation}",
+            _state_change(operation),
+            methods=["POST"],
+            summary=f"{operation.title()} a campaign",
+            description=description,
+            operation_id=f"{operation}_campaign",
+            responses={200: {"model": MODELS[CAMPAIGNS.name]}, **problems(*COMMON, 404, 409, 412, 422, 501)},
+        )
+    router.add_api_route(
+        "/{key}/versions",
+        _versions,
+        methods=["GET"],
+        summary="List the changes of a campaign",
+        operation_id="list_campaign_versions",
+        responses={200: {"model": VersionPageModel}, **problems(*COMMON, 404)},
+    )
+    router.add_api_route(
+        "/{key}/preview",
+        _preview,
+        methods=["POST"],
+        summary="Render the message of a campaign for a user",
+        operation_id="preview_campaign",
+        responses={200: {"model": CampaignPreviewModel}, **problems(*COMMON, 404, 413, 422)},
+        openapi_extra=body_of("CampaignPreviewRequest"),
+    )
+    router.add_api_route(
+        "/{key}/dry-run",
+        _dry_run,
+        methods=["POST"],
+        summary="Count the members of a campaign by variant and holdout",
+        operation_id="dry_run_campaign",
+        responses={200: {"model": DryRunModel}, **problems(*COMMON, 404, 422, 429)},
+    )
+    return router
+
+
+def policy_routes() -> APIRouter:
+    """Return the routes that read and replace the policy of a workspace."""
+    router = APIRouter(prefix="/v1/policy", tags=["policy"])
+    view: dict[int | str, dict[str, Any]] = {200: {"model": MODELS[POLICIES.name]}}
+    router.add_api_route(
+        "", _read_policy, methods=["GET"],
+        summary="Read the policy of the workspace",
+        description="404 without a stored policy: there are no quiet hours, caps or control group then, and consent is opt-in.",
+        operation_id="get_policy",
+        responses={**view, **problems(*COMMON, 404)},
+    )  # fmt: skip
+    router.add_api_route(
+        "", _replace_policy, methods=["PUT"],
+        summary="Replace the policy of the workspace",
+        description="The body replaces the whole policy. An equal body has no effect.",
+        operation_id="replace_policy",
+        responses={**view, **problems(*COMMON, 404, 409, 412, 413, 422, 501)},
+        openapi_extra=body_of("PolicyUpdate"),
+    )  # fmt: skip
+    return router
+
+
+def _state_change(operation: str) -> Callable[..., Response]:
+    def change(key: str, services: UsedServices, write: Annotated[Write, Depends(write_by(Role.EDITOR))]) -> Response:
+        def act() -> Stored:
+            found = commands_for(services, write).change_state(operation, write.author, key, write.if_match)
+            return Stored(200, to_json(services.queries.document(CAMPAIGNS, write.author.workspace, found)), etag(found))
+
+        return answered(services, write, act)
+
+    return change
+
+
+def _versions(key: str, services: UsedServices, caller: Viewer, page: Page) -> Response:
+    """Every change of the campaign, the oldest first."""
+    return JSONResponse(services.queries.versions(CAMPAIGNS, caller.workspace, key, page))
+
+
+def _requested(body: Body) -> RequestedPreview:
+    return requested_preview(parse_definition(body))
+
+
+def _preview(
+    key: str, services: UsedServices, caller: Viewer, wanted: Annotated[RequestedPreview, Depends(_requested)]
+) -> Response:
+    """The parts of the message, rendered with the traits of the profile. Nothing is sent or stored."""
+    with services.gate.admitted(caller.workspace):
+        return JSONResponse(previewed(services.queries, caller.workspace, key, wanted))
+
+
+def _dry_run(
+    key: str,
+    services: UsedServices,
+    caller: Viewer,
+    cursor: Annotated[str | None, Query(max_length=40_000, description="`next_cursor` of the previous answer")] = None,
+) -> Response:
+    """The current members of the campaign's segment, by variant and holdout. Nothing is sent or stored."""
+    with services.gate.admitted(caller.workspace):
+        return JSONResponse(dry_run(services.queries, caller.workspace, key, cursor))
+
+
+_dry_run.__doc__ = f"{_dry_run.__doc__} An answer counts at most {MAX_COUNTED:,} members."
+
+
+def _read_policy(services: UsedServices, caller: Viewer) -> Response:
+    definition, shown = services.queries.definition(POLICIES, caller.workspace, POLICY_KEY)
+    return JSONResponse(shown, headers={"ETag": etag(definition)})
+
+
+def _replace_policy(services: UsedServices, write: Annotated[Write, Depends(write_with_body(Role.ADMIN))]) -> Response:
+    def act() -> Stored:
+        _, found = commands_for(services, write).put(POLICIES, write.author, POLICY_KEY, write.document, write.if_match)
+        return Stored(200, to_json(services.queries.document(POLICIES, write.author.workspace, found)), etag(found))
+
+    return answered(services, write, act)

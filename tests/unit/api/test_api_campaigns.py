@@ -1,0 +1,279 @@
+"""Campaigns, targets and the policy over HTTP, with stores in memory."""
+
+import asyncio
+import json
+import os
+from typing import Any
+
+import httpx
+import pytest
+from hypothesis import HealthCheck, given, settings
+from jsonschema import Draft202012Validator
+from prometheus_client import CollectorRegistry
+
+from starling_api.app import build_app
+from starling_api.campaigns.decision import UNKNOWN_DECISION
+from starling_api.definitions.kinds import CAMPAIGNS, SEGMENTS, TARGETS
+from starling_api.ports import MemberRow, Profile, ReportedProgress
+from starling_campaigns import assignment_of, parse_stored_campaign
+from starling_common.telemetry.metrics import Metrics
+from tests.campaign_documents import CONTENTS, campaign, documents, full_campaign, with_template
+from tests.unit.api.calls import call
+from tests.unit.api.memory import AUTHOR, World
+
+SMTP = {
+    "key": "main-smtp",
+    "channel": "email",
+    "host": "smtp.example.com",
+    "port": 587,
+    "tls": "starttls",
+    "from": "shop@example.com",
+    "password": "s3cret",
+}
+AS_OF_MS = 1_772_357_400_000
+EXAMPLES = int(os.environ.get("STARLING_CAMPAIGN_EXAMPLES", "150"))
+
+
+def world() -> World:
+    """Return a workspace with the segments and targets of `campaign_documents`."""
+    found = World()
+    for key in ("lapsing-vips", "vips", "old"):
+        found.commands.define(SEGMENTS, AUTHOR, {"key": key, "name": key, "where": {"everyone": True}})
+    found.commands.archive(SEGMENTS, AUTHOR, "old", None)
+    texts = {"channel": "sms", "base_url": "https://sms.example.com", "account_sid": "A", "auth_token": "t", "from": "Shop"}
+    web = {"channel": "webpush", "subject": "mailto:a@example.com", "private_key": "a"}
+    hook = {"channel": "webhook", "url": "https://hooks.example.com"}
+    for target in (SMTP, {**SMTP, "key": "old-smtp"}, {"key": "texts", **texts}, {"key": "web", **web}, {"key": "hook", **hook}):
+        found.commands.define(TARGETS, AUTHOR, target)
+    found.commands.archive(TARGETS, AUTHOR, "old-smtp", None)
+    return found
+
+
+def know(shop: World, user: str, traits: dict[str, Any]) -> None:
+    shop.audience.reported[0] = ReportedProgress(AS_OF_MS, {})
+    shop.audience.profiles[user] = Profile(user, (), traits, None, 0)
+
+
+def join(shop: World, users: list[str]) -> None:
+    shop.audience.member_rows = [MemberRow(0, user, 0, 1) for user in sorted(users)]
+
+
+def with_campaign(document: Any = None) -> World:
+    found = world()
+    found.commands.define(CAMPAIGNS, AUTHOR, document or full_campaign())
+    return found
+
+
+def test_a_campaign_is_created_read_changed_and_archived() -> None:
+    shop = world()
+    made = call(shop, "POST", "/v1/campaigns", json=full_campaign(), role="make")
+    assert (made.status_code, made.json()["status"], made.json()["version"]) == (201, "draft", 1)
+    assert shop.published[-1].kind == "campaign"
+    read = call(shop, "GET", "/v1/campaigns/win-back", role="see")
+    assert read.headers["ETag"] == made.headers["ETag"]
+    same = call(shop, "PUT", "/v1/campaigns/win-back", json=read.json(), role="make")
+    assert (same.status_code, same.json()["revision"]) == (200, made.json()["revision"])
+    renamed = call(shop, "PUT", "/v1/campaigns/win-back", json={**full_campaign(), "name": "Other"}, role="make")
+    assert renamed.json()["version"] == 1
+    other = call(shop, "PUT", "/v1/campaigns/win-back", json={**full_campaign(), "delay": "1h"}, role="make")
+    assert (other.json()["version"], other.json()["delay"]) == (2, "1h")
+    lost = call(
+        shop, "PUT", "/v1/campaigns/win-back", json=full_campaign(), headers={"If-Match": made.headers["ETag"]}, role="make"
+    )
+    assert lost.status_code == 412
+    listed = call(shop, "GET", "/v1/campaigns?status=draft", role="see").json()
+    assert [one["key"] for one in listed["items"]] == ["win-back"]
+    assert call(shop, "DELETE", "/v1/campaigns/win-back", role="make").status_code == 204
+    assert call(shop, "GET", "/v1/campaigns/win-back", role="see").json()["status"] == "archived"
+    assert call(shop, "POST", "/v1/campaigns/win-back/activate", role="make").json()["code"] == "archived"
+
+
+def test_a_viewer_writes_nothing_and_a_marketer_no_target_and_no_policy() -> None:
+    shop = world()
+    assert call(shop, "POST", "/v1/campaigns", json=campaign(), role="see").status_code == 403
+    assert call(shop, "POST", "/v1/targets", json=SMTP, role="make").status_code == 403
+    assert call(shop, "PUT", "/v1/policy", json={}, role="make").status_code == 403
+
+
+@pytest.mark.parametrize(
+    ("document", "pointer", "code"),
+    [
+        (with_template("{{ 'a' * 999999999 }}"), "/variants/0/content/text", "bad_template"),
+        (with_template("{{ traits.name|nope }}"), "/variants/0/content/text", "bad_template"),
+        (with_template("a\r\nBcc: x@example.com", "subject"), "/variants/0/content/subject", "bad_template"),
+        (campaign(variants=[{"key": "a", "weight": 90, "content": CONTENTS["email"]}]), "/variants", "out_of_range"),
+        (campaign(trigger={"enter": "old"}), "/trigger/enter", "unknown_segment"),
+        (campaign(target="old-smtp"), "/target", "unknown_target"),
+        (campaign(trigger={"broadcast": "vips", "local": "2026-12-01T09:00Z"}), "/trigger/local", "bad_date"),
+    ],
+)
+def test_a_bad_campaign_is_refused_with_its_place(document: Any, pointer: str, code: str) -> None:
+    answer = call(world(), "POST", "/v1/campaigns", json=document, role="make")
+    assert (answer.status_code, answer.headers["Content-Type"]) == (422, "application/problem+json")
+    assert [(error["pointer"], error["code"]) for error in answer.json()["errors"]] == [(pointer, code)]
+
+
+def test_without_a_messenger_a_draft_is_not_activated_and_the_answer_states_why() -> None:
+    shop = with_campaign()
+    answer = call(shop, "POST", "/v1/campaigns/win-back/activate", role="make")
+    assert (answer.status_code, answer.json()["code"]) == (501, "not_yet")
+    assert "no messenger" in answer.json()["message"]
+    assert call(shop, "GET", "/v1/campaigns/win-back", role="see").json()["status"] == "draft"
+    for operation in ("pause", "resume"):
+        refused = call(shop, "POST", f"/v1/campaigns/win-back/{operation}", role="make")
+        assert (refused.status_code, refused.json()["code"]) == (409, "not_activated")
+
+
+def test_an_activation_finds_what_was_archived_meanwhile() -> None:
+    shop = with_campaign()
+    assert call(shop, "DELETE", "/v1/segments/lapsing-vips").status_code == 204
+    answer = call(shop, "POST", "/v1/campaigns/win-back/activate", role="make")
+    assert (answer.status_code, answer.json()["errors"][0]["pointer"]) == (422, "/trigger/enter")
+
+
+def test_with_a_messenger_a_campaign_is_activated_paused_and_resumed_and_fields_are_frozen() -> None:
+    shop = with_campaign()
+    shop.sends_messages = True
+    for operation, status in (("activate", "active"), ("activate", "active"), ("pause", "paused"), ("resume", "active")):
+        answer = call(shop, "POST", f"/v1/campaigns/win-back/{operation}", role="make")
+        assert (answer.status_code, answer.json()["status"]) == (200, status)
+    frozen = call(shop, "PUT", "/v1/campaigns/win-back", json={**full_campaign(), "trigger": {"enter": "vips"}}, role="make")
+    assert (frozen.status_code, frozen.json()["code"]) == (409, "frozen_field")
+    assert [error["pointer"] for error in frozen.json()["errors"]] == ["/trigger"]
+    changed = call(shop, "PUT", "/v1/campaigns/win-back", json={**full_campaign(), "delay": "1h"}, role="make")
+    assert (changed.status_code, changed.json()["status"], changed.json()["version"]) == (200, "active", 2)
+    history = call(shop, "GET", "/v1/campaigns/win-back/versions", role="see")
+    assert history.status_code == 200
+    assert [change.action for change in shop.published if change.kind == "campaign"] == [
+        "DEFINED",
+        "ACTIVATED",
+        "PAUSED",
+        "ACTIVATED",
+        "ACTIVATED",
+    ]
+
+
+def test_a_preview_renders_and_states_that_it_does_not_decide() -> None:
+    shop = with_campaign()
+    know(shop, "ada", {"name": "<script>alert(1)</script>", "locale": "pt_br"})
+    answer = call(shop, "POST", "/v1/campaigns/win-back/preview", json={"user": "ada", "variant": "a"}, role="see").json()
+    assert (answer["subject"], answer["html"]) == ("Olá", "<p>&lt;script&gt;alert(1)&lt;/script&gt;</p>")
+    assert (answer["missing"], answer["locale"]) == ([], "pt-BR")
+    assert answer["verdict"] is None  # vocabulary: verdict: a field of the contract
+    assert answer["verdict_reason"] == UNKNOWN_DECISION  # vocabulary: verdict: a field of the contract
+    own = assignment_of(parse_stored_campaign(full_campaign()), "ada")
+    answer = call(shop, "POST", "/v1/campaigns/win-back/preview", json={"user": "ada"}, role="see").json()
+    assert (answer["variant"], answer["held_out"]) == own
+
+
+def test_a_preview_reports_missing_values_and_refuses_a_header_with_a_line_break() -> None:
+    shop = with_campaign(with_template("Hi {{ traits.name }}", "subject"))
+    know(shop, "ada", {})
+    know(shop, "eve", {"name": "a\r\nBcc: all@example.com"})
+    path = "/v1/campaigns/win-back/preview"
+    assert call(shop, "POST", path, json={"user": "ada"}, role="see").json()["missing"] == ["traits.name"]
+    refused = call(shop, "POST", path, json={"user": "eve"}, role="see")
+    assert (refused.status_code, refused.json()["errors"][0]["code"]) == (422, "header_line_break")
+    for body, status in (
+        ({"user": "unknown"}, 404),
+        ({"user": "ada", "variant": "z"}, 422),
+        ({"user": "ada", "locale": "english"}, 422),
+        ({"user": "ada", "event": {"name": 1, "colour": 2}}, 422),
+        ({}, 422),
+        ([], 422),
+    ):
+        assert call(shop, "POST", path, json=body, role="see").status_code == status
+    assert call(shop, "POST", "/v1/campaigns/none/preview", json={"user": "ada"}, role="see").json()["code"] == "unknown_campaign"
+
+
+def test_a_dry_run_counts_every_member_once_over_its_pages() -> None:
+    shop = with_campaign()
+    users = [f"u{i}" for i in range(10_500)]
+    join(shop, users)
+    counts: dict[tuple[str, bool], int] = {}
+    cursor, answers = "", 0
+    while True:
+        page = call(shop, "POST", f"/v1/campaigns/win-back/dry-run{cursor}", role="see").json()
+        answers += 1
+        for one in page["counts"]:
+            place = (one["variant"], one["held_out"])
+            counts[place] = counts.get(place, 0) + one["count"]
+        if page["next_cursor"] is None:
+            break
+        cursor = f"?cursor={page['next_cursor']}"
+    parsed = parse_stored_campaign(full_campaign())
+    expected: dict[tuple[str, bool], int] = dict.fromkeys(counts, 0)
+    for user in users:
+        expected[assignment_of(parsed, user)] += 1
+    assert counts == expected
+    assert answers == 2
+
+
+def test_a_dry_run_needs_a_segment() -> None:
+    shop = with_campaign(campaign(trigger={"event": {"event": "X"}}))
+    assert call(shop, "POST", "/v1/campaigns/win-back/dry-run", role="see").json()["errors"][0]["code"] == "no_members"
+    assert call(shop, "POST", "/v1/campaigns/win-back/dry-run?cursor=x", role="see").status_code == 422
+
+
+def test_the_secrets_of_a_target_are_never_shown_and_a_masked_one_is_kept() -> None:
+    shop = world()
+    shown = call(shop, "GET", "/v1/targets/main-smtp", role="see")
+    assert shown.json()["password"] == "***"
+    changed = call(shop, "PUT", "/v1/targets/main-smtp", json={**shown.json(), "host": "other.example.com"})
+    assert (changed.status_code, changed.json()["host"], changed.json()["password"]) == (200, "other.example.com", "***")
+    assert shop.published[-1].document["password"] == "s3cret"
+    for path in ("/v1/targets", "/v1/targets/main-smtp"):
+        assert "s3cret" not in call(shop, "GET", path, role="see").text
+    bad = call(shop, "POST", "/v1/targets", json={**SMTP, "key": "x", "password": "s3cret\n"})
+    assert bad.status_code == 422
+    assert "s3cret" not in bad.text
+
+
+def test_a_target_in_use_is_not_archived() -> None:
+    shop = with_campaign()
+    answer = call(shop, "DELETE", "/v1/targets/main-smtp")
+    assert (answer.status_code, answer.json()["used_by"]) == (409, ["win-back"])
+    assert call(shop, "DELETE", "/v1/campaigns/win-back").status_code == 204
+    assert call(shop, "DELETE", "/v1/targets/main-smtp").status_code == 204
+
+
+def test_the_policy_is_replaced_and_used_by_a_check() -> None:
+    shop = with_campaign(campaign())
+    know(shop, "ada", {"email": "ada@example.com"})
+    assert call(shop, "GET", "/v1/policy", role="see").status_code == 404
+    check = {"user": "ada", "campaign": "win-back", "at": "2026-03-01T09:30:00Z"}
+    first = call(shop, "POST", "/v1/policy/check", json=check, role="see").json()
+    assert (first["verdict"], first["reason"]) == ("drop", "no_consent")  # vocabulary: verdict: a field of the contract
+    put = call(shop, "PUT", "/v1/policy", json={"consent": {"email": "opt_out"}})
+    assert (put.status_code, put.json()["consent"], put.json()["version"]) == (200, {"email": "opt_out"}, 1)
+    again = call(shop, "PUT", "/v1/policy", json=call(shop, "GET", "/v1/policy", role="see").json())
+    assert (again.status_code, again.json()["version"]) == (200, 1)
+    second = call(shop, "POST", "/v1/policy/check", json=check, role="see").json()
+    assert second["verdict"] == "send"  # vocabulary: verdict: a field of the contract
+    assert call(shop, "POST", "/v1/policy/check", json={**check, "campaign": "none"}, role="see").status_code == 404
+    refused: list[Any] = [{"timezone": "Mars/Base"}, {"caps": [{"limit": 0, "per": "1d"}]}, {"key": "other"}, {"colour": 1}, [], 1]
+    for bad in refused:
+        assert call(shop, "PUT", "/v1/policy", json=bad).status_code == 422
+
+
+def test_the_schema_of_a_campaign_is_public() -> None:
+    schema = call(World(), "GET", "/v1/campaign-schema.json", role="unknown").json()
+    Draft202012Validator(schema).validate(full_campaign())
+
+
+APP = build_app(world().services, Metrics(CollectorRegistry()), dict)
+
+
+async def post(document: Any) -> httpx.Response:
+    headers = {"Authorization": "Bearer make"}
+    async with httpx.AsyncClient(transport=httpx.ASGITransport(APP, raise_app_exceptions=False), base_url="http://api") as client:
+        return await client.post("/v1/campaigns?dry_run=true", content=json.dumps(document), headers=headers)
+
+
+@settings(max_examples=EXAMPLES, deadline=None, suppress_health_check=[HealthCheck.too_slow])
+@given(documents())
+def test_no_generated_campaign_fails_the_server(document: Any) -> None:
+    answer = asyncio.run(post(document))
+    assert answer.status_code in {201, 400, 422}, answer.text
+    if answer.status_code != 201:
+        assert answer.json()["code"] in {"invalid_definition", "not_json", "read_only"}
