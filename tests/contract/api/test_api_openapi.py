@@ -25,6 +25,10 @@ DELETE /v1/computed-traits/{key}
 POST /v1/webhooks · GET /v1/webhooks · GET /v1/webhooks/{key} · PUT /v1/webhooks/{key} · DELETE /v1/webhooks/{key}
 POST /v1/webhooks/{key}/rotate-secret · POST /v1/webhooks/{key}/enable · POST /v1/webhooks/{key}/test
 POST /v1/campaigns · GET /v1/campaigns · GET /v1/campaigns/{key} · PUT /v1/campaigns/{key} · DELETE /v1/campaigns/{key}
+GET /v1/campaigns/{key}/versions · POST /v1/campaigns/{key}/activate · POST /v1/campaigns/{key}/pause
+POST /v1/campaigns/{key}/resume · POST /v1/campaigns/{key}/preview · POST /v1/campaigns/{key}/dry-run
+POST /v1/targets · GET /v1/targets · GET /v1/targets/{key} · PUT /v1/targets/{key} · DELETE /v1/targets/{key}
+GET /v1/policy · PUT /v1/policy
 DELETE /v1/users/{user_id} · GET /v1/users/{user_id}/export
 GET /v1/views/{name} · GET /v1/reports/audience · GET /v1/backfills · POST /v1/backfills/{run}/{action}
 GET /v1/lists · POST /v1/segments:batch · POST /v1/policy/check · GET /v1/outcomes
