@@ -131,7 +131,7 @@ capacity: setup ## the rates of starling plan-capacity from benchmarks/results, 
 	@$(PYTHON) -m tools.chart_presets
 
 simulate: setup ## the large size of the capacity guide with faults, simulated at 100,000 events/s: results as JSON, charts in docs/how-to, minutes
-	@$(PYTHON) -m tools.simulation
+	@$(PYTHON) -m tools.simulation.run
 
 dashboards: setup ## helm/starling/dashboards, generated from tools/dashboards.py
 	@$(PYTHON) -m tools.dashboards

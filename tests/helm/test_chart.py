@@ -17,9 +17,9 @@ from pydantic_settings import BaseSettings
 from starling_api.settings import ApiSettings
 from starling_common.deploy import DeploySettings
 from starling_common.deploy_acls import AclSettings
+from starling_common.http.outbound import addresses
 from starling_common.kafka.access import load_services
 from starling_common.kafka.topics import load_catalogue
-from starling_common.http.outbound import addresses
 from starling_common.settings import Cassandra
 from starling_common.verify import VerifySettings
 from starling_delivery.settings import Settings as DeliverySettings

@@ -19,7 +19,7 @@ from tests.kubernetes.api import Api, Refused
 from tests.processes import end
 
 ROOT: Final = Path(__file__).parents[2]
-READY_SECONDS: Final = 120.0
+READY_SECONDS: Final = 300.0
 POLL_SECONDS: Final = 0.2
 _TOKEN: Final = "administrator"  # of a server on 127.0.0.1, with no other data than that of the tests
 

@@ -50,7 +50,7 @@ def test_a_release_is_installed_changed_rolled_back_tested_and_removed(case: tup
     release.helm("uninstall", release.name, "--wait")
     kept = expected_to_stay(release, ci)
     try:
-        wait_until(lambda: stored(api) == before | kept, "the removal of the release", 30)
+        wait_until(lambda: stored(api) == before | kept, "the removal of the release")
     except NotReady:
         assert stored(api) == before | kept
         raise
@@ -59,7 +59,7 @@ def test_a_release_is_installed_changed_rolled_back_tested_and_removed(case: tup
 def assert_ready(release: Release) -> None:
     """Each workload has all its pods, ready and of the current revision: soon, because an autoscaler may just have changed it."""
     try:
-        wait_until(lambda: not unready(release), "all pods", 60)
+        wait_until(lambda: not unready(release), "all pods")
     except NotReady:
         assert unready(release) == {}
         raise

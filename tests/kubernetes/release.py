@@ -13,7 +13,7 @@ from tests.kubernetes.api import Api, Manifest
 from tests.kubernetes.control_plane import ROOT, ControlPlane
 
 CHART: Final = ROOT / "helm/starling"
-TIMEOUT: Final = "2m"
+TIMEOUT: Final = "5m"
 _WORKLOADS: Final = ("deployments", "statefulsets")
 _OF_THE_CLUSTER: Final = frozenset({"Event", "Lease", "Endpoints", "EndpointSlice"})
 """Kinds that controllers create and remove in their own time."""

@@ -102,7 +102,7 @@ class Service:
 
 
 @dataclass(frozen=True, slots=True)
-class Surroundings:
+class Context:
     """What all stages of a simulation share."""
 
     env: simpy.Environment
@@ -119,7 +119,7 @@ class Stage:
     """The workers of one service, and the topic that they divide among themselves."""
 
     name: str
-    around: Surroundings
+    around: Context
     service: Service
     source: Topic
     sink: Sink
@@ -159,7 +159,7 @@ class Stage:
         for number, partition in enumerate(orphans):
             left[number % len(left)].own(partition)
 
-    def restart(self, worker: "Worker", away_seconds: float) -> Steps:
+    def restart_worker(self, worker: "Worker", away_seconds: float) -> Steps:
         """Stop a worker, and start it again under its id: it keeps its partitions, and no other worker stops."""
         yield from worker.drain()
         yield self.around.env.timeout(away_seconds)

@@ -8,7 +8,7 @@ import numpy as np
 import simpy
 
 from tools.simulation.measures import Freshness
-from tools.simulation.model import Broker, Chunk, Machine, Service, Stage, Steps, Surroundings, Topic
+from tools.simulation.model import Broker, Chunk, Context, Machine, Service, Stage, Steps, Topic
 
 STAGES: Final = ("edge", "normalizer", "segmenter", "projector")
 _PHASES: Final = 16
@@ -58,7 +58,7 @@ class Pipeline:
         self.backlog: dict[str, list[float]] = {name: [] for name in STAGES[1:]}
         self._layout, self._load = layout, load
         machine = Machine(self.env, layout.cores) if layout.cores else None
-        self._around = Surroundings(self.env, self.broker, machine)
+        self._around = Context(self.env, self.broker, machine)
         topics = {name: Topic(len(load.shares)) for name in STAGES[1:]}
         sinks = {"normalizer": topics["segmenter"].append, "segmenter": self._changes(topics["projector"].append)}
         self.stages = {

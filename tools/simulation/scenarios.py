@@ -8,7 +8,7 @@ import simpy
 
 from tools.simulation.keys import partition_shares, top_share
 from tools.simulation.measures import Freshness, drained_at
-from tools.simulation.model import Broker, Chunk, Service, Stage, Steps, Surroundings, Topic, assignment
+from tools.simulation.model import Broker, Chunk, Context, Service, Stage, Steps, Topic, assignment
 from tools.simulation.parameters import Faults
 from tools.simulation.pipeline import Layout, Load, Pipeline
 
@@ -49,7 +49,7 @@ def rolling_upgrade(layout: Layout, partitions: int, faults: Faults) -> dict[str
     def fault(run: Pipeline) -> Steps:
         stage = run.stages["segmenter"]
         for worker in stage.workers:
-            yield from stage.restart(worker, away)
+            yield from stage.restart_worker(worker, away)
 
     repaired = FAULT_AT + workers * away
     return _faulty(layout, partitions, repaired + 60, 0.25, fault, repaired)
@@ -111,7 +111,7 @@ def stage_latency(service: Service, rate: float, seconds: float, reader_seconds:
     source, found = Topic(partitions), Freshness()
     stage = Stage(
         "segmenter",
-        Surroundings(env, Broker(env)),
+        Context(env, Broker(env)),
         service,
         source,
         lambda _, chunks: found.add(env.now + reader_seconds, chunks),

@@ -15,14 +15,14 @@ import simpy
 
 from starling_common.partitioning import partition_of
 from tools.capacity_guide import PAGE
-from tools.simulation.__main__ import CHARTS, IMAGES, RESULT, image, parameters, text, validation
 from tools.simulation.charts import Panel, chart
 from tools.simulation.guide import filled
 from tools.simulation.keys import partition_shares, top_share
 from tools.simulation.measures import Freshness, drained_at, weighted
-from tools.simulation.model import Broker, Chunk, Machine, Service, Stage, Steps, Surroundings, Topic, assignment
+from tools.simulation.model import Broker, Chunk, Context, Machine, Service, Stage, Steps, Topic, assignment
 from tools.simulation.parameters import large_plan, services
 from tools.simulation.pipeline import Layout, Load, Pipeline
+from tools.simulation.run import CHARTS, IMAGES, RESULT, image, parameters, text, validation
 
 SERVICE = Service(record_seconds=0.0005, transaction=lambda: 0.02)
 
@@ -35,7 +35,7 @@ class Bench:
         self.broker = Broker(self.env)
         self.source = Topic(4)
         self.out: dict[int, list[tuple[float, Chunk]]] = defaultdict(list)
-        around = Surroundings(self.env, self.broker, Machine(self.env, machine) if machine else None)
+        around = Context(self.env, self.broker, Machine(self.env, machine) if machine else None)
         self.stage = Stage("stage", around, service, self.source, self._sink)
         self.stage.start(2)
         self.sent = 0
@@ -105,7 +105,7 @@ def test_all_workers_stop_for_a_rebalance() -> None:
 def test_a_restart_keeps_the_partitions_and_stops_no_other_worker(at: float) -> None:
     bench = Bench(replace(SERVICE, record_seconds=0.001))
     bench.load(10)
-    bench.at(at, lambda: bench.stage.restart(bench.stage.workers[0], away_seconds=3))
+    bench.at(at, lambda: bench.stage.restart_worker(bench.stage.workers[0], away_seconds=3))
     bench.env.run(60)
     bench.check()
     own, others = ([time for partition in pair for time, _ in bench.out[partition]] for pair in ((0, 1), (2, 3)))
@@ -135,7 +135,7 @@ def test_the_mean_wait_of_a_queue_is_that_of_an_m_d_1(load: float) -> None:
     env, service, dice = simpy.Environment(), 0.01, random.Random(5)
     source, waits = Topic(1), Freshness()
     one = Service(record_seconds=service, transaction=lambda: 0.0, batch_records=1, pipelined=False)
-    stage = Stage("queue", Surroundings(env, Broker(env)), one, source, lambda _, chunks: waits.add(env.now, chunks))
+    stage = Stage("queue", Context(env, Broker(env)), one, source, lambda _, chunks: waits.add(env.now, chunks))
     stage.start(1)
     events = 30_000
 
@@ -231,7 +231,7 @@ def test_the_pipeline_conserves_events_through_every_fault() -> None:
         segmenters, normalizers = run.stages["segmenter"], run.stages["normalizer"]
         yield run.env.timeout(2)
         run.broker.pause(1)
-        yield from segmenters.restart(segmenters.workers[0], 2)
+        yield from segmenters.restart_worker(segmenters.workers[0], 2)
         yield from normalizers.lose(normalizers.workers[1], 3, 1, 1)
 
     run.env.process(faults())
