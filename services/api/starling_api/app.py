@@ -6,6 +6,7 @@ from typing import Any, Final
 from fastapi import APIRouter, FastAPI
 from fastapi.middleware.cors import CORSMiddleware
 
+from starling_api.audit.routes import audit_router
 from starling_api.backfills.routes import backfill_router
 from starling_api.campaigns.routes import campaign_routes, policy_routes
 from starling_api.credentials.bodies import TOKEN, WRITE_KEY
@@ -110,6 +111,7 @@ def _routers(metrics: Metrics, alive: Checks, ready: Checks) -> Sequence[APIRout
         export_router,
         backfill_router,
         policy_router,
+        audit_router,
         credential_routes(
             TOKEN, "/v1/tokens", lambda services: services.token_commands, (TokenModel, IssuedTokenModel, TokenPageModel)
         ),

@@ -11,6 +11,9 @@ from fastapi import FastAPI
 from granian.constants import Interfaces
 
 from starling_api.app import build_app
+from starling_api.audit.audit import Audit
+from starling_api.audit.topic import SCHEMA as AUDIT_SCHEMA
+from starling_api.audit.topic import AuditTopic
 from starling_api.backfills.backfills import BackfillPolicy, Backfills
 from starling_api.backfills.wiring import BackfillService
 from starling_api.credentials.bodies import TOKEN, WRITE_KEY
@@ -48,7 +51,7 @@ from starling_common.cassandra.sessions import DatabaseUnavailable
 from starling_common.http.rate_limits import Rate
 from starling_common.http.server import ConnectionCap, http_server
 from starling_common.kafka.clients import BrokerUnavailable
-from starling_common.kafka.topics import MEMBERSHIP, OUTCOMES, load_catalogue
+from starling_common.kafka.topics import AUDIT, MEMBERSHIP, OUTCOMES, load_catalogue
 from starling_common.telemetry.logs import log
 from starling_common.telemetry.metrics import Metrics
 from starling_common.time.instants import wall_clock_micros, wall_clock_ms
@@ -137,6 +140,7 @@ def build_api(settings: ApiSettings) -> Api:
     registry = Registry(settings.registry.url)
     feed = TopicLog(settings.kafka.brokers, registry, MEMBERSHIP, "SegmentMembershipChanged")
     outcome_log = TopicLog(settings.kafka.brokers, registry, OUTCOMES, "IngestOutcome")
+    audit_log = TopicLog(settings.kafka.brokers, registry, AUDIT, AUDIT_SCHEMA)
     streams = Streams(settings.feed_streams, settings.feed_heartbeat_seconds, settings.workspace_feed_streams)
     partitions = load_catalogue(settings.profile_partitions).profile_partitions
     audience, states = CassandraAudience(database, partitions), SegmenterStates(database, settings.kafka.brokers, registry)
@@ -172,6 +176,7 @@ def build_api(settings: ApiSettings) -> Api:
         backfills=backfills,
         token_commands=CredentialCommands(TOKEN, tokens, wall_clock_micros),
         write_key_commands=CredentialCommands(WRITE_KEY, write_keys, wall_clock_micros),
+        audit=Audit(AuditTopic(settings.kafka.brokers, registry).publish, audit_log, wall_clock_micros),
         body_timeout_seconds=settings.body_timeout_seconds,
         gate=Gate(settings.workspace_previews, settings.workspace_previews_waiting, settings.workspace_previews_wait_seconds),
         rate_limits=RateLimits(_rates(settings)),
@@ -186,7 +191,7 @@ def build_api(settings: ApiSettings) -> Api:
         return {"database": database.problem(), "tokens": tokens.followed.problem()}
 
     app = build_app(services, metrics, ready, origins, alive=threads.failures)
-    connections = database, (feed, outcome_log), streams, states
+    connections = database, (feed, outcome_log, audit_log), streams, states
     return Api(app, settings, commands, *connections, backfill, threads, services.webhook_sender, (tokens, write_keys))
 
 

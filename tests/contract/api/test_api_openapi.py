@@ -34,6 +34,7 @@ GET /v1/views/{name} · GET /v1/reports/audience · GET /v1/backfills · POST /v
 GET /v1/lists · POST /v1/segments:batch · POST /v1/policy/check · GET /v1/outcomes
 POST /v1/tokens · GET /v1/tokens · GET /v1/tokens/{id} · DELETE /v1/tokens/{id} · POST /v1/tokens/{id}/rotate
 POST /v1/write-keys · GET /v1/write-keys · GET /v1/write-keys/{id} · DELETE /v1/write-keys/{id} · POST /v1/write-keys/{id}/rotate
+GET /v1/audit
 """
 
 RETURN_RATE = {"key": "r", "measure": {"ratio": {"of": {"event": "Return"}, "to": {"event": "Buy"}}}, "calendar": "last_month"}
@@ -142,6 +143,7 @@ def test_responses_match_their_schemas(client: Client, openapi: dict[str, Any]) 
         ("GET", "/v1/tokens", "/v1/tokens", None, 200),
         ("POST", "/v1/write-keys", "/v1/write-keys", {"name": "web", "scopes": ["track"]}, 201),
         ("GET", "/v1/write-keys", "/v1/write-keys", None, 200),
+        ("GET", "/v1/audit", "/v1/audit?limit=5", None, 200),
         ("GET", "/v1/tokens/{id}", "/v1/tokens/unknown", None, 404),
     ]
     client.call("PUT", "/v1/lists/vips")
@@ -175,7 +177,7 @@ def test_pages_without_a_token(http: httpx.Client) -> None:
     assert "/v1/segments/{key}/members" in reference.text
     alive = http.get("/healthz").json()
     assert (alive["status"], alive["checks"]["sweep"]) == ("pass", "ok")
-    assert http.get("/readyz").json() == {"status": "pass", "checks": {"database": "ok"}}
+    assert http.get("/readyz").json() == {"status": "pass", "checks": {"database": "ok", "tokens": "ok"}}
     http.get("/v1/segments")
     assert 'starling_api_requests_total{method="GET",route="/v1/segments",status="401"}' in http.get("/metrics").text
 

@@ -6,6 +6,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
 from typing import Any
 
+from starling_api.audit.audit import Audit
 from starling_api.backfills.backfills import Backfills
 from starling_api.credentials.bodies import TOKEN, WRITE_KEY
 from starling_api.credentials.commands import CredentialCommands
@@ -309,6 +310,8 @@ class World:
     answers: MemoryAnswers = field(default_factory=MemoryAnswers)
     feed: MemoryFeed = field(default_factory=MemoryFeed)
     outcome_log: MemoryFeed = field(default_factory=MemoryFeed)
+    audit_log: MemoryFeed = field(default_factory=lambda: MemoryFeed(1))
+    audit_is_down: bool = False
     reports: "MemoryReports" = field(default_factory=MemoryReports)
     list_store: MemoryLists = field(default_factory=MemoryLists)
     states: MemoryStates = field(default_factory=MemoryStates)
@@ -383,7 +386,14 @@ class World:
         outcomes = Outcomes(self.outcome_log, lambda: self.micros // 1000)
         feeding = (self.lists, self.feed, outcomes, Streams(2, 0.01), MaterialisedViews(self.views), Reports(self.reports))
         reading = (self.previews, self.exports, self.backfills)
-        return Services(self.commands, self.queries, self.answers, tokens, *feeding, *reading, *credentials)
+        audit = Audit(self.publish_audit, self.audit_log, lambda: self.micros)
+        return Services(self.commands, self.queries, self.answers, tokens, *feeding, *reading, *credentials, audit)
+
+    def publish_audit(self, record: Mapping[str, Any]) -> None:
+        if self.audit_is_down:
+            raise BrokerUnavailable("the broker is down")
+        at = {**record, "received_at": record["recorded_at"]}  # the instant by which the feed in memory finds a record
+        self.audit_log.partitions[0].append((record["workspace"], at))
 
     def publish(self, change: Change, _traceparent: str | None) -> None:
         if self.broker_is_down:

@@ -37,6 +37,7 @@ CLOCK: Final = "stream.clock"
 DELIVERY_RETRY: Final = "delivery.retry"
 TOKENS: Final = "access.tokens"
 WRITE_KEYS: Final = "access.write-keys"
+AUDIT: Final = "audit.log"
 
 MAX_RECORD_BYTES: Final = 8 * 1024 * 1024
 """The largest `max_record` of any topic."""

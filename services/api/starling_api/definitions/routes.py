@@ -6,9 +6,10 @@ from typing import Annotated, Any, Final, Literal
 from fastapi import APIRouter, Depends, Query, Response
 from fastapi.responses import JSONResponse
 
+from starling_api.audit.audit import changed_by
 from starling_api.definitions.commands import Commands
 from starling_api.definitions.definition import Author, Definition
-from starling_api.definitions.kinds import SEGMENTS, Kind
+from starling_api.definitions.kinds import LISTS, SEGMENTS, TRAITS, WEBHOOKS, Kind
 from starling_api.definitions.repository import to_json
 from starling_api.http.access.auth import Role
 from starling_api.http.dependencies import (
@@ -18,6 +19,7 @@ from starling_api.http.dependencies import (
     Viewer,
     Write,
     parse_json,
+    revision_in,
     unversioned_write_with_body,
     write_by,
     write_with_body,
@@ -52,6 +54,9 @@ def _filter_of(
 
 
 Filtered = Annotated[Filter, Depends(_filter_of)]
+
+_KINDS: Final = {"segments": SEGMENTS, "computed-traits": TRAITS, "webhooks": WEBHOOKS, "lists": LISTS}
+"""Collection in the path -> kind of definition, whose revisions the audit log contains."""
 
 COMMON: Final = (400, 401, 403, 500, 503)
 """The errors of every route with a parameter or a body."""
@@ -284,11 +289,41 @@ def answered(services: Services, write: Write, act: Callable[[], Stored]) -> Res
     if write.dry_run:
         answer = act()._replace(etag=None)
     else:
-        answer = answer_once(services.answers, write.author.workspace, write.idempotency_key, write.fingerprint, act)
+        audited = _audited(services, write, act)
+        answer = answer_once(services.answers, write.author.workspace, write.idempotency_key, write.fingerprint, audited)
     headers = {} if answer.etag is None else {"ETag": answer.etag}
     if answer.status == 204:
         return Response(status_code=204, headers=headers)
     return Response(answer.body, answer.status, headers, "application/json")
+
+
+def _audited(services: Services, write: Write, act: Callable[[], Stored]) -> Callable[[], Stored]:
+    """Return `act` with records in the audit log after its success."""
+    kind = _KINDS.get(write.act.resource)
+
+    def revision(key: str | None) -> int | None:
+        found = None if kind is None or key is None else services.commands.reader.definition(write.author.workspace, kind.name, key)
+        return None if found is None else found.revision
+
+    def recorded() -> Stored:
+        before = {key: found for key in _keys_in(write) if (found := revision(key)) is not None}
+        answer = act()
+        # Without an ETag the revision is that of the read model, which may still be the one before.
+        shown = revision(write.act.key) if answer.etag is None else revision_in(answer.etag)
+        unknown = answer.etag is None and shown == before.get(write.act.key or "")
+        after = None if unknown else shown
+        services.audit.record(write.act, changed_by(write.act, answer.body, before, after))
+        return answer
+
+    return recorded
+
+
+def _keys_in(write: Write) -> list[str]:
+    """Return the keys that the write may change, as far as the request names them."""
+    if write.act.key is not None:
+        return [write.act.key]
+    segments = write.document.get("segments") if isinstance(write.document, dict) else None
+    return [one["key"] for one in segments or () if isinstance(one, dict) and isinstance(one.get("key"), str)]
 
 
 def etag(definition: Definition) -> str:

@@ -11,6 +11,7 @@ import msgspec
 from fastapi import Depends, Header, Query, Request
 from fastapi.security import HTTPAuthorizationCredentials, HTTPBearer
 
+from starling_api.audit.audit import Act, Audit
 from starling_api.backfills.backfills import Backfills
 from starling_api.credentials.commands import CredentialCommands
 from starling_api.definitions.commands import Commands
@@ -61,6 +62,7 @@ class Services:
     backfills: Backfills
     token_commands: CredentialCommands
     write_key_commands: CredentialCommands
+    audit: Audit
     body_timeout_seconds: float = 30.0
     gate: Gate = field(default_factory=lambda: Gate(4, 8, 10))
     rate_limits: RateLimits = field(default_factory=lambda: RateLimits(Rates()))
@@ -77,6 +79,7 @@ class Write:
     idempotency_key: str | None
     fingerprint: str
     dry_run: bool
+    act: Act
 
 
 def services_of(request: Request) -> Services:
@@ -214,7 +217,9 @@ def unversioned_write_with_body(role: Role, parse: Callable[[bytes], Any] = pars
 
 def _bare(request: Request, caller: Caller, if_match: str | None, idempotency_key: str | None, *, dry_run: bool) -> Write:
     print_ = hashlib.sha256(f"{request.method} {request.url.path} {if_match}\n".encode()).hexdigest()
-    return Write(author_of(request, caller), None, revision_in(if_match), idempotency_key, print_, dry_run)
+    author = author_of(request, caller)
+    act = Act(caller, request.method, request.url.path, author.correlation_id)
+    return Write(author, None, revision_in(if_match), idempotency_key, print_, dry_run, act)
 
 
 def write_with_body(role: Role) -> Callable[..., Write]:

@@ -32,6 +32,7 @@ _TAGS: Final[Mapping[str, str]] = {
     "policy": "Whether, when and why a message to a user would be sent",
     "tokens": "API tokens: created, rotated and revoked without a restart",
     "write keys": "Write keys of ingest: created, scoped, rotated and revoked without a restart",
+    "audit": "Who changed what, and when",
     "campaigns": "Messages on entry, exit, events and to whole segments: drafts, previews and dry runs. This version sends none",
     "targets": "Where and as whom messages are sent: senders and credentials",
 }

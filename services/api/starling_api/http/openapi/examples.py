@@ -268,6 +268,14 @@ EXAMPLES: Final[dict[str, Example]] = {
     "rotate_write_key": Example(
         {"overlap": "24h"}, {**_WRITE_KEY, "previous_secret_expires_at": "2026-03-02T09:30:00.000Z", "secret": _WRITE_KEY_SECRET}
     ),
+    "list_audit": Example(
+        None,
+        _page({
+            "recorded_at": _INSTANT, "workspace": "default", "actor": "tok_5f2c9a7be01d4433", "actor_name": "release pipeline",
+            "role": "editor", "method": "PUT", "path": "/v1/segments/repeat-buyers", "resource": "segments", "key": "repeat-buyers",
+            "revision_before": _REVISION, "revision_after": _REVISION + 60_000_000, "correlation_id": "c-1",
+        }),
+    ),
     "list_backfills": Example(None, {"items": [_RUN]}),
     "control_backfill": Example(None, {**_RUN, "asked": "paused"}),
 }  # fmt: skip

@@ -1,0 +1,129 @@
+"""The audit log: which writes it contains, what of them, and its pages."""
+
+from typing import Any
+
+from starling_api.audit.audit import DEFAULT_SECONDS
+from starling_common.time.instants import format_instant
+from tests.unit.api.calls import SEGMENT, call
+from tests.unit.api.memory import World
+
+TOKEN = {"name": "ci", "role": "editor"}
+
+
+def listed(world: World, query: str = "") -> list[dict[str, Any]]:
+    answer = call(world, "GET", f"/v1/audit{query}")
+    assert answer.status_code == 200, answer.text
+    items: list[dict[str, Any]] = answer.json()["items"]
+    return items
+
+
+def revisions(items: list[dict[str, Any]]) -> list[tuple[str, int | None, int | None]]:
+    return [(f"{one['method']} {one['path']}", one["revision_before"], one["revision_after"]) for one in items]
+
+
+def test_a_definition_is_recorded_with_its_revisions() -> None:
+    world = World()
+    made = call(world, "POST", "/v1/segments", json=SEGMENT, headers={"X-Correlation-Id": "c-7"}, role="make").json()
+    world.micros += 1000
+    renamed = call(world, "PUT", "/v1/segments/vip", json={**SEGMENT, "name": "V"}).json()
+    world.micros += 1000
+    assert call(world, "DELETE", "/v1/segments/vip").status_code == 204
+    first, *_ = items = listed(world)
+    archived = items[-1]["revision_after"]
+    assert archived > renamed["revision"]
+    assert revisions(items) == [
+        ("POST /v1/segments", None, made["revision"]),
+        ("PUT /v1/segments/vip", made["revision"], renamed["revision"]),
+        ("DELETE /v1/segments/vip", renamed["revision"], archived),
+    ]
+    assert first["actor"].startswith("marketer-")
+    assert {field: first[field] for field in ("role", "resource", "key", "correlation_id", "actor_name", "workspace")} == {
+        "role": "editor", "resource": "segments", "key": "vip", "correlation_id": "c-7", "actor_name": "", "workspace": "acme",
+    }  # fmt: skip
+
+
+def test_what_changes_nothing_is_not_recorded() -> None:
+    world = World()
+    call(world, "POST", "/v1/segments", json=SEGMENT, headers={"Idempotency-Key": "k"})
+    call(world, "POST", "/v1/segments", json=SEGMENT, headers={"Idempotency-Key": "k"})  # a repetition
+    call(world, "POST", "/v1/segments", json=SEGMENT)  # refused: the key is taken
+    call(world, "PUT", "/v1/segments/vip", json=SEGMENT)  # equal
+    call(world, "PUT", "/v1/segments/vip?dry_run=true", json={**SEGMENT, "name": "V"})
+    call(world, "GET", "/v1/segments/vip")
+    call(world, "DELETE", "/v1/segments/vip", role="see")  # forbidden
+    assert [one["method"] for one in listed(world)] == ["POST"]
+
+
+def test_a_batch_has_a_record_for_each_changed_segment() -> None:
+    world = World()
+    call(world, "POST", "/v1/segments", json=SEGMENT)
+    other = {**SEGMENT, "key": "loyal"}
+    assert call(world, "POST", "/v1/segments:batch", json={"segments": [SEGMENT, other]}).status_code == 200
+    found = [(one["path"], one["resource"], one["key"]) for one in listed(world)]
+    assert found == [("/v1/segments", "segments", "vip"), ("/v1/segments:batch", "segments", "loyal")]
+
+
+def test_every_kind_of_write_is_recorded_and_no_secret_with_it() -> None:
+    world = World()
+    token = call(world, "POST", "/v1/tokens", json=TOKEN).json()
+    own = token["secret"]
+    call(world, "PUT", "/v1/lists/fair", json={}, role=own)
+    call(world, "PUT", "/v1/lists/fair/members", json={"users": ["ada"]}, role=own)
+    key = call(world, "POST", "/v1/write-keys", json={"name": "web"}).json()
+    hook = call(world, "POST", "/v1/webhooks", json={"key": "crm", "url": "https://crm.example/hook"}).json()
+    turned = call(world, "POST", "/v1/webhooks/crm/rotate-secret").json()
+    again = call(world, "POST", f"/v1/tokens/{token['id']}/rotate").json()
+    call(world, "DELETE", f"/v1/write-keys/{key['id']}")
+    items = listed(world)
+    assert [(one["method"], one["resource"], one["key"]) for one in items] == [
+        ("POST", "tokens", token["id"]),
+        ("PUT", "lists", "fair"),
+        ("PUT", "lists", "fair"),
+        ("POST", "write-keys", key["id"]),
+        ("POST", "webhooks", "crm"),
+        ("POST", "webhooks", "crm"),
+        ("POST", "tokens", token["id"]),
+        ("DELETE", "write-keys", key["id"]),
+    ]
+    assert (items[1]["actor"], items[1]["actor_name"]) == (token["id"], "ci")
+    for secret in (own, again["secret"], key["secret"], hook["secret"], turned["secret"]):
+        assert secret not in repr(world.audit_log.partitions)
+
+
+def test_filters_and_pages() -> None:
+    world = World(micros=2 * DEFAULT_SECONDS * 1_000_000)
+    for number in range(3):
+        call(world, "POST", "/v1/segments", json={**SEGMENT, "key": f"s{number}"}, role="make")
+        world.micros += 1_000_000
+    call(world, "PUT", "/v1/lists/fair", json={})
+    actor = listed(world)[0]["actor"]
+    assert [one["key"] for one in listed(world, f"?actor={actor}")] == ["s0", "s1", "s2"]
+    assert [one["key"] for one in listed(world, "?resource=lists")] == ["fair"]
+    assert [one["key"] for one in listed(world, "?resource_key=s1")] == ["s1"]
+    since = format_instant(world.micros // 1000 - 2_000)
+    assert [one["key"] for one in listed(world, f"?since={since}")] == ["s1", "s2", "fair"]
+    first = call(world, "GET", "/v1/audit?limit=3").json()
+    second = call(world, "GET", f"/v1/audit?limit=3&cursor={first['next_cursor']}").json()
+    assert [one["key"] for one in first["items"] + second["items"]] == ["s0", "s1", "s2", "fair"]
+    assert second["next_cursor"] is None
+    assert call(world, "GET", "/v1/audit?since=soon").json()["code"] == "bad_instant"
+    world.micros += (DEFAULT_SECONDS + 1) * 1_000_000
+    assert listed(world) == []
+    assert len(listed(world, "?since=1970-01-01")) == 4
+
+
+def test_another_workspace_is_not_shown_and_only_an_admin_reads() -> None:
+    world = World()
+    call(world, "POST", "/v1/segments", json=SEGMENT)
+    own = world.audit_log.partitions[0][0]
+    assert own is not None
+    world.audit_log.partitions[0].append(("other", {**own[1], "workspace": "other"}))
+    assert len(listed(world)) == 1
+    for role in ("see", "make", "approve"):
+        assert call(world, "GET", "/v1/audit", role=role).status_code == 403
+
+
+def test_a_write_succeeds_without_its_record_which_is_logged(capsys: Any) -> None:
+    world = World(audit_is_down=True)
+    assert call(world, "POST", "/v1/segments", json=SEGMENT).status_code == 201
+    assert "audit_not_published" in capsys.readouterr().out
