@@ -129,6 +129,7 @@ def main() -> int:
     if "--check" in sys.argv[1:]:
         return 1
     clean()
+    sources = fingerprint()  # a source that changes during the build must be compiled by the next one
     if compiler() is None:
         print("setup: no C compiler or no Python headers found: the hot path runs as plain Python, which is slower.")
     else:
@@ -141,7 +142,7 @@ def main() -> int:
             print(error.stdout[-4000:], file=sys.stderr)
             print("setup: the compilation of the hot path failed (see above).", file=sys.stderr)
             return 1
-    STAMP.write_text(fingerprint())
+    STAMP.write_text(sources)
     return 0
 
 

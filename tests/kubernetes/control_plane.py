@@ -89,7 +89,7 @@ def control_plane(directory: Path) -> Iterator[ControlPlane]:
     definitions = [path for path in programs.values() if path.suffix == ".yaml"]
     directory.mkdir(parents=True, exist_ok=True)
     etcd, peers, port = (free_port() for _ in range(3))
-    url, key = f"https://127.0.0.1:{port}", _new_key(directory / "sa.key")
+    url, key = f"https://127.0.0.1:{port}", new_key(directory / "sa.key")
     certificates, tokens, kubeconfig = directory / "certificates", directory / "tokens.csv", directory / "kubeconfig"
     tokens.write_text(f"{_TOKEN},administrator,administrator,system:masters\n")
     parts = _Parts(directory)
@@ -108,7 +108,7 @@ def control_plane(directory: Path) -> Iterator[ControlPlane]:
         )  # fmt: skip
         certificate = certificates / "apiserver.crt"
         _wait(parts, certificate.exists, "the certificate of the API server")
-        kubeconfig.write_text(yaml.safe_dump(_access(url, certificate)))
+        kubeconfig.write_text(access(url, certificate, _TOKEN))
         api = Api(url, certificate, _TOKEN)
         try:
             _wait(parts, lambda: _answers(api), "the API server")
@@ -156,7 +156,8 @@ def _define(api: Api, definitions: Sequence[Path]) -> None:
     wait_until(established, "the custom resources")
 
 
-def _new_key(path: Path) -> Path:
+def new_key(path: Path) -> Path:
+    """Write a private key for service accounts, which this user alone may read; return its path."""
     key = rsa.generate_private_key(public_exponent=65537, key_size=2048)
     text = key.private_bytes(
         serialization.Encoding.PEM, serialization.PrivateFormat.TraditionalOpenSSL, serialization.NoEncryption()
@@ -166,13 +167,14 @@ def _new_key(path: Path) -> Path:
     return path
 
 
-def _access(url: str, certificate: Path) -> dict[str, object]:
+def access(url: str, certificate: Path, token: str) -> str:
+    """Return a kubeconfig for the holder of the token."""
     name = "tests"
-    return {
+    return yaml.safe_dump({
         "apiVersion": "v1",
         "kind": "Config",
         "clusters": [{"name": name, "cluster": {"server": url, "certificate-authority": str(certificate)}}],
-        "users": [{"name": name, "user": {"token": _TOKEN}}],
+        "users": [{"name": name, "user": {"token": token}}],
         "contexts": [{"name": name, "context": {"cluster": name, "user": name}}],
         "current-context": name,
-    }
+    })  # fmt: skip

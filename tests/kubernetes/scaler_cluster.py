@@ -11,9 +11,6 @@ from pathlib import Path
 from typing import Any, Final
 
 import httpx
-import yaml
-from cryptography.hazmat.primitives import serialization
-from cryptography.hazmat.primitives.asymmetric import rsa
 from kubernetes import client, config
 from prometheus_client import CollectorRegistry
 from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily
@@ -23,32 +20,13 @@ from prometheus_client.registry import Collector
 from starling_common.telemetry.health import HealthServer
 from starling_common.testing import free_port
 from starling_local.stack.supervision.process import spawn
+from tests.kubernetes.control_plane import access, new_key, tools, wait_until
 from tests.processes import end
 
-TOOLS: Final = Path.home() / ".cache/starling/tools"
 PARTITIONS: Final = 6
-READY_SECONDS: Final = 120.0
 _ADMINISTRATOR: Final = "administrator"  # of a server on 127.0.0.1, with no other data than that of the tests
 _WORKER_NETWORK: Final = "127.0.50"
 """The loopback addresses of the pods: pods of one StatefulSet have the same port, so each needs an address of its own."""
-
-
-def program(name: str) -> Path:
-    """Return the newest program of this name. Raises: FileNotFoundError with the cure."""
-    found = sorted(path for path in TOOLS.glob(f"{name}-v*") if path.suffix != ".sha256")
-    if not found:
-        raise FileNotFoundError(
-            f"{name} is missing in {TOOLS}: build etcd and Kubernetes without containers there (`make k8s-tools`)"
-        )
-    return found[-1]
-
-
-def wait_until(condition: Callable[[], bool], what: str, seconds: float = 60.0) -> None:
-    """Return when the condition is true. Raises: AssertionError after `seconds`."""
-    deadline = time.monotonic() + seconds
-    while not condition():
-        assert time.monotonic() < deadline, f"{what}: not within {seconds:.0f} s"
-        time.sleep(0.1)
 
 
 class ControlPlane:
@@ -56,6 +34,7 @@ class ControlPlane:
 
     def __init__(self, directory: Path) -> None:
         self.directory = directory
+        self._programs = tools()
         self.port = free_port()
         self.certificate = directory / "certificates/apiserver.crt"
         self.kubeconfig = directory / "kubeconfig"
@@ -65,7 +44,7 @@ class ControlPlane:
 
     def start(self) -> None:
         """Start all parts, and return when the API server is ready and the controllers work."""
-        self._write_key()
+        new_key(self._key)
         (self.directory / "tokens.csv").write_text(f"{_ADMINISTRATOR},administrator,administrator,system:masters\n")
         self._start(
             "etcd", f"--data-dir={self.directory / 'etcd'}", "--unsafe-no-fsync", "--log-level=warn",
@@ -89,7 +68,7 @@ class ControlPlane:
             f"--service-account-signing-key-file={self._key}", "--service-cluster-ip-range=10.0.0.0/16",
             "--authorization-mode=RBAC", f"--token-auth-file={self.directory / 'tokens.csv'}", "--endpoint-reconciler-type=none",
         )  # fmt: skip
-        wait_until(self._is_ready, "the API server", READY_SECONDS)
+        wait_until(self._is_ready, "the API server")
 
     def stop_api_server(self) -> None:
         """End the API server; etcd keeps the objects."""
@@ -102,15 +81,7 @@ class ControlPlane:
 
     def access(self, token: str) -> str:
         """Return a kubeconfig for the holder of the token."""
-        cluster = {"server": f"https://127.0.0.1:{self.port}", "certificate-authority": str(self.certificate)}
-        return yaml.safe_dump({
-            "apiVersion": "v1",
-            "kind": "Config",
-            "clusters": [{"name": "tests", "cluster": cluster}],
-            "users": [{"name": "tests", "user": {"token": token}}],
-            "contexts": [{"name": "tests", "context": {"cluster": "tests", "user": "tests"}}],
-            "current-context": "tests",
-        })  # fmt: skip
+        return access(f"https://127.0.0.1:{self.port}", self.certificate, token)
 
     def _is_ready(self) -> bool:
         process = self._processes["kube-apiserver"]
@@ -130,16 +101,7 @@ class ControlPlane:
         return answer.is_success
 
     def _start(self, name: str, *arguments: str) -> None:
-        self._processes[name] = spawn([str(program(name)), *arguments], {}, self.directory / f"{name}.log")
-
-    def _write_key(self) -> None:
-        key = rsa.generate_private_key(public_exponent=65537, key_size=2048)
-        self._key.touch(mode=0o600)
-        self._key.write_bytes(
-            key.private_bytes(
-                serialization.Encoding.PEM, serialization.PrivateFormat.TraditionalOpenSSL, serialization.NoEncryption()
-            )
-        )
+        self._processes[name] = spawn([str(self._programs[name]), *arguments], {}, self.directory / f"{name}.log")
 
 
 @contextmanager

@@ -24,7 +24,8 @@ from starling_local.stack.supervision.process import spawn
 from starling_scaler.cluster import Cluster, Conflict, KubernetesUnavailable, connected
 from starling_stream.worker import scaled_in
 from tests.helm.rendering import CHART, RELEASE, helm, of_kind, rendered
-from tests.kubernetes.scaler_cluster import PARTITIONS, ControlPlane, Installation, control_plane, installation, wait_until
+from tests.kubernetes.control_plane import wait_until
+from tests.kubernetes.scaler_cluster import PARTITIONS, ControlPlane, Installation, control_plane, installation
 from tests.processes import end
 
 FULLNAME: Final = f"{RELEASE}-starling"

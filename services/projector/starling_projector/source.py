@@ -82,6 +82,7 @@ class Source:
         """When the records before these positions were written, oldest first."""
         self._committed: dict[Partition, int] = {}
         self._reassigned = False
+        self._opened: tuple[Consumer, ...] = ()
         self._starvation = Starvation(self._config, client_failure_seconds)
         self.problem: str | None = "not started"
         self.client_failure: str | None = None
@@ -119,6 +120,7 @@ class Source:
         """Join the group."""
         self._consumer = Consumer(self._config)
         self._uncommitted = Consumer(self._uncommitted_config)  # never joins the group
+        self._opened = (self._consumer, self._uncommitted)
         self.problem = "no partitions yet"
         self._consumer.subscribe(self._topics, on_assign=self._assigned, on_revoke=self._forget, on_lost=self._forget)
 
@@ -202,8 +204,8 @@ class Source:
             written_at, positions = self._written[-1]
             time.sleep(max(0.0, written_at + DURABLE_SECONDS - time.monotonic()))
             self._commit(positions)
-        self._consumer.close()
-        self._uncommitted.close()
+        for consumer in self._opened:
+            consumer.close()
 
     def _answer(self, topic: str, consumer: Consumer, request: Callable[[Consumer], T]) -> T:
         try:

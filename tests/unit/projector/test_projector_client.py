@@ -193,6 +193,10 @@ def test_positions_are_committed_once_the_database_has_had_the_time_to_keep_the_
     assert client.commits == [{0: 8}]
 
 
+def test_a_source_that_was_not_started_can_be_closed() -> None:
+    Source("broker:1", "group", ["segments.membership"], LIMIT_SECONDS).close()
+
+
 def test_a_closed_source_has_committed_what_was_written_and_nothing_else(world: World) -> None:
     client = world.opened[0]
     client.messages = [cast("Message", _At(7)), cast("Message", _At(8))]
