@@ -112,7 +112,7 @@ def test_a_supervisor_killed_leaves_nothing_in_the_way_of_the_next_up(starling: 
         {"name": "kafka", "state": "stopped", "pid": None, "lag": None, "restarts": 0, "last_end": ""}
     ]
 
-    again = starling(home, "up", "--detach")
+    again = starling(home, "up", "--detach", "--only", "kafka")
     assert again.returncode == 0, again.stderr
     assert not psutil.pid_exists(old)
     (running,) = marked_processes(Instance(home).options().instance_id)

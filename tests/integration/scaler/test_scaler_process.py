@@ -96,8 +96,12 @@ def test_without_the_api_server_it_is_not_ready_and_lives(server: Server, tmp_pa
         eventually(lambda: holder(server))
         server.stop()
         eventually(lambda: not scaler.is_ready())
-        checks = httpx.get(f"{scaler.url}/readyz", trust_env=False).json()["checks"]
-        assert "the API server gives no answer" in checks["kubernetes"]
+
+        def reported() -> bool:
+            checks = httpx.get(f"{scaler.url}/readyz", trust_env=False).json()["checks"]
+            return "the API server gives no answer" in checks["kubernetes"]
+
+        eventually(reported)
         eventually(lambda: "kubernetes_unavailable" in log_of(scaler))
         assert httpx.get(f"{scaler.url}/healthz", trust_env=False).is_success
         server.start()
