@@ -109,7 +109,13 @@ def _send_the_rest(pipeline: Pipeline) -> None:
         {"type": "screen", "name": "Home", **about},
     ]
     assert pipeline.ingest.post("/v1/batch", json={"batch": batch}).json()["accepted"] == 5
-    assert pipeline.api.get("/v1/feed").json()["items"]
+    for path, document in (("/v1/tokens", {"name": "reports", "role": "viewer"}), ("/v1/write-keys", {"name": "shop"})):
+        answer = pipeline.api.post(path, json=document)
+        assert answer.is_success, answer.text
+    answer = pipeline.api.put("/v1/policy", json={"quiet_hours": {"from": "21:00", "to": "08:00"}})
+    assert answer.is_success, answer.text
+    for path in ("/v1/feed", "/v1/audit", "/v1/outcomes"):
+        assert pipeline.api.get(path).json()["items"], path
     assert pipeline.api.post("/v1/segments/preview", json={"where": {"event": "Bought"}}).json()["estimate"] == 2
 
 
