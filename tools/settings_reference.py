@@ -128,7 +128,9 @@ COMMAND: Final = (
     ),
     Row("JAVA_HOME", "path", "*unset*", "", "home of Java 17; unset: `java` on the `PATH`"),
     Row("XDG_CACHE_HOME", "path", "`~/.cache`", "", "parent of `starling/datasets`, the downloads of the demo"),
-    Row("XDG_CONFIG_HOME", "path", "`~/.config`", "", "parent of `starling/contexts.json`, the installations of `starling context`"),
+    Row(
+        "XDG_CONFIG_HOME", "path", "`~/.config`", "", "parent of `starling/contexts.json`, the installations of `starling context`"
+    ),
     Row("STARLING_NATIVE_WHEEL", "`1`", "*unset*", "", "for the build of a wheel: contain the compiled modules, for this platform"),
 )
 """The environment variables of the command `starling`, which has no settings model."""
