@@ -9,18 +9,18 @@ import typer
 
 from starling_cli.commands.capacity import plan_capacity
 from starling_cli.commands.common import REMOTE, REMOTE_TOKEN, REMOTE_URL, Remote, print_error
-from starling_cli.commands.context import context_app
-from starling_cli.commands.definitions import definitions_app
 from starling_cli.commands.deploy import deploy_app
 from starling_cli.commands.flow import clock_app, settle
 from starling_cli.commands.lifecycle import down, env, status, up
 from starling_cli.commands.load import catalog_app, import_file
-from starling_cli.commands.outcomes import outcomes
 from starling_cli.commands.pipeline import dlq_app, topics
+from starling_cli.commands.remote.context import context_app
+from starling_cli.commands.remote.definitions import definitions_app
+from starling_cli.commands.remote.outcomes import outcomes
+from starling_cli.commands.remote.segments import segments_app
 from starling_cli.commands.replay import replay_app
 from starling_cli.commands.report import report_app
 from starling_cli.commands.reprocess import reprocess_app
-from starling_cli.commands.segments import segments_app
 from starling_cli.commands.stage import stage_app
 from starling_cli.commands.state import state_app
 from starling_common.kafka.clients import BrokerUnavailable

@@ -90,6 +90,17 @@ def test_every_kind_of_write_is_recorded_and_no_secret_with_it() -> None:
         assert secret not in repr(world.audit_log.partitions)
 
 
+def test_the_policy_has_revisions_and_an_equal_write_no_record() -> None:
+    world = World()
+    for hours in ("21:00", "21:00", "22:00"):
+        policy = {"quiet_hours": {"from": hours, "to": "08:00"}}
+        assert call(world, "PUT", "/v1/policy", json=policy).status_code == 200
+    first, second = listed(world)
+    assert [(one["resource"], one["key"]) for one in (first, second)] == [("policy", "policy")] * 2
+    assert (first["revision_before"], second["revision_before"]) == (None, first["revision_after"])
+    assert second["revision_after"] > first["revision_after"]
+
+
 def test_filters_and_pages() -> None:
     world = World(micros=2 * DEFAULT_SECONDS * 1_000_000)
     for number in range(3):

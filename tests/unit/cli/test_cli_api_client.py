@@ -4,7 +4,7 @@ import httpx
 import pytest
 
 from starling_cli.api_client import ApiClient, ApiRefused
-from starling_cli.commands.segments import definitions
+from starling_cli.commands.remote.segments import definitions
 from starling_local.errors import NotPossible
 
 

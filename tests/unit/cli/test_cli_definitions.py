@@ -12,7 +12,7 @@ from typer.testing import CliRunner, Result
 from starling_api.definitions.kinds import READ_ONLY
 from starling_cli.api_client import ApiClient
 from starling_cli.app import build_app
-from starling_cli.commands import definitions as commands
+from starling_cli.commands.remote import definitions as commands
 from starling_cli.definitions import KINDS, SERVER_FIELDS, Definition, needs_new, ordered, read_lines
 from starling_local.errors import NotPossible, UserError
 from tests.unit.api.calls import call

@@ -7,12 +7,11 @@ from urllib.parse import unquote
 
 import msgspec
 
-from starling_api.feed.changes import FeedStep, cursor_of, scan, starting
+from starling_api.feed.changes import DatedFeed, FeedStep, page_answer, position_at, scan, starting
 from starling_api.http.access.auth import Caller
-from starling_api.http.errors import BadRequest
-from starling_api.outcomes.outcomes import OutcomeLog
+from starling_api.http.pagination import instant_parameter
 from starling_common.telemetry.logs import log
-from starling_common.time.instants import format_instant, parse_instant
+from starling_common.time.instants import format_instant
 
 DEFAULT_SECONDS: Final = 30 * 86_400
 """How far back changes are looked for without `since`."""
@@ -130,7 +129,7 @@ class AuditScan:
 class Audit:
     """The audit log of all workspaces."""
 
-    def __init__(self, publish: Publish, audit_log: OutcomeLog, now_micros: Callable[[], int]) -> None:
+    def __init__(self, publish: Publish, audit_log: DatedFeed, now_micros: Callable[[], int]) -> None:
         """`publish` returns once the broker has the record. `now_micros`: the wall clock."""
         self._publish = publish
         self._log = audit_log
@@ -154,22 +153,8 @@ class Audit:
         Raises: BadRequest (`bad_cursor`, `bad_instant`), CursorExpired, BrokerUnavailable, RegistryUnavailable, SchemaMissing.
         """
         now_ms = self._now_micros() // 1000
-        since_ms = now_ms - 1000 * DEFAULT_SECONDS if wanted.since is None else _instant(wanted.since)
+        since_ms = now_ms - 1000 * DEFAULT_SECONDS if wanted.since is None else instant_parameter("since", wanted.since)
         spans = self._log.spans()
-        if cursor is None:
-            found = self._log.offsets_at(max(0, since_ms))
-            start = tuple(
-                span.end if at is None else min(max(at, span.first), span.end) for at, span in zip(found, spans, strict=True)
-            )
-        else:
-            start = starting(cursor, spans, _LIST)
+        start = position_at(self._log, since_ms, spans) if cursor is None else starting(cursor, spans, _LIST)
         page = scan(self._log, AuditScan(workspace, wanted, since_ms, limit), start, spans, MAX_SCANNED)
-        following = None if page.is_last else cursor_of(page.position, _LIST)
-        return {"items": page.items, "next_cursor": following, "as_of": format_instant(now_ms)}
-
-
-def _instant(text: str) -> int:
-    try:
-        return parse_instant(text)
-    except ValueError as error:
-        raise BadRequest("bad_instant", f"since: {error}") from error
+        return page_answer(page, _LIST, now_ms)

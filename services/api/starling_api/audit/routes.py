@@ -28,7 +28,9 @@ _TEXT = 200
 def audit(  # noqa: PLR0913, PLR0917 - the query's parameters
     services: UsedServices,
     caller: Annotated[Caller, Depends(at_least(Role.ADMIN))],
-    actor: Annotated[str | None, Query(max_length=_TEXT, description="Only changes by this token, by its id or name")] = None,
+    actor: Annotated[
+        str | None, Query(max_length=_TEXT, description="Only changes by this token: an id, or a name of the settings")
+    ] = None,
     resource: Annotated[str | None, Query(max_length=_TEXT, description="Only of this collection, such as `segments`")] = None,
     of_key: Annotated[
         str | None, Query(alias="resource_key", max_length=_TEXT, description="Only of the resource with this key or id")

@@ -9,7 +9,7 @@ from fastapi.responses import JSONResponse
 from starling_api.audit.audit import changed_by
 from starling_api.definitions.commands import Commands
 from starling_api.definitions.definition import Author, Definition
-from starling_api.definitions.kinds import LISTS, SEGMENTS, TRAITS, WEBHOOKS, Kind
+from starling_api.definitions.kinds import CAMPAIGNS, LISTS, POLICIES, SEGMENTS, TARGETS, TRAITS, WEBHOOKS, Kind
 from starling_api.definitions.repository import to_json
 from starling_api.http.access.auth import Role
 from starling_api.http.dependencies import (
@@ -30,6 +30,7 @@ from starling_api.http.openapi.models import MODELS, PAGES, SegmentBatchResultMo
 from starling_api.http.problems import problems
 from starling_api.ports import Stored
 from starling_api.users.queries import Filter
+from starling_campaigns.definitions.policy import POLICY_KEY
 from starling_segments import DefinitionRefused, FieldError
 
 Endpoint = Callable[..., Response]
@@ -55,7 +56,15 @@ def _filter_of(
 
 Filtered = Annotated[Filter, Depends(_filter_of)]
 
-_KINDS: Final = {"segments": SEGMENTS, "computed-traits": TRAITS, "webhooks": WEBHOOKS, "lists": LISTS}
+_KINDS: Final = {
+    "segments": SEGMENTS,
+    "computed-traits": TRAITS,
+    "webhooks": WEBHOOKS,
+    "lists": LISTS,
+    "campaigns": CAMPAIGNS,
+    "targets": TARGETS,
+    "policy": POLICIES,
+}
 """Collection in the path -> kind of definition, whose revisions the audit log contains."""
 
 COMMON: Final = (400, 401, 403, 500, 503)
@@ -322,6 +331,8 @@ def _keys_in(write: Write) -> list[str]:
     """Return the keys that the write may change, as far as the request names them."""
     if write.act.key is not None:
         return [write.act.key]
+    if write.act.resource == "policy":  # the only one of its workspace, without a key in the path
+        return [POLICY_KEY]
     segments = write.document.get("segments") if isinstance(write.document, dict) else None
     return [one["key"] for one in segments or () if isinstance(one, dict) and isinstance(one.get("key"), str)]
 

@@ -14,6 +14,7 @@ from starling_api.http.errors import BadRequest, CursorExpired
 from starling_common.kafka.clients import BrokerUnavailable
 from starling_common.records.membership_json import membership_json
 from starling_common.telemetry.logs import log
+from starling_common.time.instants import format_instant
 
 LATEST: Final = "latest"
 """The cursor of the end of the feed."""
@@ -65,6 +66,13 @@ class Feed(Protocol):
 
     def reading(self, wanted: Wanted, start: Mapping[int, int]) -> AbstractContextManager[Follower]:
         """Return a follower of the committed records from `start` (partition -> offset)."""
+
+
+class DatedFeed(Feed, Protocol):
+    """A topic that can be read from an instant on."""
+
+    def offsets_at(self, instant_ms: int) -> Sequence[int | None]:
+        """Return for every partition the first offset at that instant or later, or None. Raises: BrokerUnavailable."""
 
 
 class Scan(Protocol):
@@ -175,6 +183,20 @@ def follow(feed: Feed, query: FeedRequest, position: Position) -> Iterator[list[
                 if change is not None:
                     changes.append((cursor_of(tuple(at)), change))
             yield changes
+
+
+def position_at(log: DatedFeed, instant_ms: int, spans: Sequence[Span]) -> Position:
+    """Return the position of the first records at that instant or later. Raises: BrokerUnavailable."""
+    found = log.offsets_at(max(0, instant_ms))
+    # A partition that was added meanwhile is read from its first record.
+    found = [*found, *[span.first for span in spans[len(found) :]]]
+    return tuple(span.end if at is None else min(max(at, span.first), span.end) for at, span in zip(found, spans, strict=False))
+
+
+def page_answer(page: Page, name: str, now_ms: int) -> dict[str, Any]:
+    """Return the response with a page of the list `name`. `as_of` is the wall clock of the request."""
+    following = None if page.is_last else cursor_of(page.position, name)
+    return {"items": page.items, "next_cursor": following, "as_of": format_instant(now_ms)}
 
 
 def starting(after: str | None, spans: Sequence[Span], name: str = "feed") -> Position:

@@ -9,6 +9,7 @@ from typing import Any, Final, TypeVar
 import msgspec
 
 from starling_api.http.errors import BadRequest
+from starling_common.time.instants import parse_instant
 
 T = TypeVar("T")
 
@@ -40,6 +41,14 @@ class PageOf:
         if found_name != name or not fits or [type(part) for part in position] != [type(part) for part in start]:
             raise BadRequest("bad_cursor", "cursor must be the next_cursor of an earlier page of the same list, unchanged")
         return tuple(position)
+
+
+def instant_parameter(name: str, text: str) -> int:
+    """Return the epoch milliseconds of a parameter. Raises: BadRequest (`bad_instant`)."""
+    try:
+        return parse_instant(text)
+    except ValueError as error:
+        raise BadRequest("bad_instant", f"{name}: {error}") from error
 
 
 def make_cursor(name: str, position: tuple[Any, ...]) -> str:

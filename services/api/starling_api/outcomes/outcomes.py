@@ -2,13 +2,13 @@
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any, Final, NamedTuple, Protocol
+from typing import Any, Final, NamedTuple
 
-from starling_api.feed.changes import Feed, FeedStep, Position, Span, cursor_of, scan, starting
-from starling_api.http.errors import BadRequest
+from starling_api.feed.changes import DatedFeed, FeedStep, Position, Span, page_answer, position_at, scan, starting
+from starling_api.http.pagination import instant_parameter
 from starling_common.partitioning import partition_of
 from starling_common.telemetry.logs import log
-from starling_common.time.instants import format_instant, parse_instant
+from starling_common.time.instants import format_instant
 
 DEFAULT_SECONDS: Final = 3600
 """How far back outcomes are looked for without `since`."""
@@ -17,13 +17,6 @@ MAX_SCANNED: Final = 50_000
 """Maximum records that one page scans. Most of them are not decoded, because their bytes show that they are not wanted."""
 
 _LIST: Final = "outcomes"
-
-
-class OutcomeLog(Feed, Protocol):
-    """The topic of the outcomes."""
-
-    def offsets_at(self, instant_ms: int) -> Sequence[int | None]:
-        """Return for every partition the first offset at that instant or later, or None. Raises: BrokerUnavailable."""
 
 
 class OutcomeFilter(NamedTuple):
@@ -75,7 +68,7 @@ class OutcomeScan:
 class Outcomes:
     """Pages of outcomes."""
 
-    def __init__(self, log: OutcomeLog, now_ms: Callable[[], int]) -> None:
+    def __init__(self, log: DatedFeed, now_ms: Callable[[], int]) -> None:
         """`now_ms`: the wall clock."""
         self._log = log
         self._now_ms = now_ms
@@ -85,10 +78,11 @@ class Outcomes:
 
         Raises: BadRequest (`bad_cursor`, `bad_instant`), CursorExpired, BrokerUnavailable, RegistryUnavailable, SchemaMissing.
         """
-        now_ms, since_ms = self._now_ms(), _instant(wanted.since)
+        now_ms = self._now_ms()
+        since_ms = None if wanted.since is None else instant_parameter("since", wanted.since)
         spans = self._log.spans()
         if cursor is None:
-            start = self._at(now_ms - 1000 * DEFAULT_SECONDS if since_ms is None else since_ms, spans)
+            start = position_at(self._log, now_ms - 1000 * DEFAULT_SECONDS if since_ms is None else since_ms, spans)
         else:
             start = starting(cursor, spans, _LIST)
         page = scan(
@@ -98,14 +92,7 @@ class Outcomes:
             spans,
             MAX_SCANNED,
         )
-        following = None if page.is_last else cursor_of(page.position, _LIST)
-        return {"items": page.items, "next_cursor": following, "as_of": format_instant(now_ms)}
-
-    def _at(self, instant_ms: int, spans: Sequence[Span]) -> Position:
-        found = self._log.offsets_at(max(0, instant_ms))
-        # A partition that was added meanwhile is read from its first record.
-        found = [*found, *[span.first for span in spans[len(found) :]]]
-        return tuple(span.end if at is None else min(max(at, span.first), span.end) for at, span in zip(found, spans, strict=False))
+        return page_answer(page, _LIST, now_ms)
 
 
 def _of_user(start: Position, spans: Sequence[Span], workspace: str, user_id: str | None) -> Position:
@@ -134,12 +121,3 @@ def _item(record: Mapping[str, Any]) -> dict[str, Any]:
             "offset": record["origin_offset"],
         },
     }
-
-
-def _instant(text: str | None) -> int | None:
-    if text is None:
-        return None
-    try:
-        return parse_instant(text)
-    except ValueError as error:
-        raise BadRequest("bad_instant", f"since: {error}") from error

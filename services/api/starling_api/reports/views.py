@@ -5,8 +5,8 @@ from dataclasses import dataclass
 from typing import Any, Final, NamedTuple, Protocol
 
 from starling_api.http.errors import BadRequest, NotFound
-from starling_api.http.pagination import PageOf, cut
-from starling_common.time.instants import format_instant, parse_instant
+from starling_api.http.pagination import PageOf, cut, instant_parameter
+from starling_common.time.instants import format_instant
 
 _BEGINNING: Final = -(2**62)
 _END: Final = 2**62
@@ -120,9 +120,4 @@ def _number(text: str) -> int | float:
 
 
 def _instant(name: str, text: str | None, default: int) -> int:
-    if text is None:
-        return default
-    try:
-        return parse_instant(text)
-    except ValueError as error:
-        raise BadRequest("bad_instant", f"{name}: {error}") from error
+    return default if text is None else instant_parameter(name, text)

@@ -1,0 +1,1 @@
+"""The commands that need the API of an installation alone, and the choice of the installation."""
