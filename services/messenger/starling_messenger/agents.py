@@ -1,0 +1,310 @@
+"""Edge: the messenger as the stream layer runs it. One handler for each input topic."""
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any, Final, NamedTuple
+
+from starling_common.kafka.topics import BEHAVIOUR, CONSENT, DELIVERY, MEMBERSHIP_STATE, PROFILE, SEGMENT_CLOCK
+from starling_common.records.message_events import reported_at
+from starling_common.settings import Clock
+from starling_common.values import record_key, split_key
+from starling_common.wire import Codec, FieldReader
+from starling_messenger.engine.campaigns import Campaigns, Workspace, wants
+from starling_messenger.engine.person import UNKNOWN_MS, Addressee, Happened, MembershipChange, Outcome
+from starling_messenger.engine.state import Origin, PersonState, decode_person, encode_person
+from starling_messenger.events import EVENT_FIELDS, INVALID_JSON, Device, Event, device_of, event_of
+from starling_messenger.progress import ProgressReporter
+from starling_messenger.records import STAGE, Emitter, outcome_instant
+from starling_policy import ConsentChange
+from starling_segments.engine.leaves import EventWithTraits
+from starling_stream.model.processor import Decoded, History, Inbound, Service, Unit
+
+_HOLD_MS: Final = 20
+_CHANGE_FIELDS: Final = (
+    "received_at", "workspace", "user_id", "segment_key", "status", "sequence", "effective_at", "cause", "correlation_id",
+)  # fmt: skip
+_PROFILE_FIELDS: Final = ("received_at", "event_time", "change", "traits", "order", "previous_order")
+_REPORT_FIELDS: Final = ("received_at", "event_time", "delivery_id", "outcome", "detail", "campaign")
+_CONSENT_FIELDS: Final = ("received_at", "workspace", "user_id", "channel", "purpose", "granted", "changed_at")
+_TRAIT_CHANGES: Final = frozenset({"TRAITS", "COMPUTED", "GROUP", "LINKED"})
+
+
+class Changed(NamedTuple):
+    """One `SegmentMembershipChanged`."""
+
+    change: MembershipChange
+    origin: Origin
+
+
+class Reported(NamedTuple):
+    """One `DeliveryReported` of a campaign's message. `event_time`: epoch ms, wall clock."""
+
+    delivery_id: str
+    outcome: str
+    reason: str | None
+    event_time: int
+
+
+@dataclass(frozen=True, slots=True)
+class Sources:
+    """What the messenger reads beside its inputs, without waiting.
+
+    `campaigns`: all definitions, and the next offset of their topic. `suppression_of`: (workspace, channel, digest) -> the kind of
+    the suppression, or None.
+    """
+
+    campaigns: Callable[[], tuple[Campaigns, int]]
+    suppression_of: Callable[[str, str, str], str | None]
+
+
+class Messenger:
+    """A `Processor`: triggers, profiles, consent and outcomes in; requests, progress and reports out; the state of a person.
+
+    Its plan is the offset up to which it has the definitions. No state depends on them, so a switch changes no key: it only reports.
+    """
+
+    def __init__(
+        self,
+        codec: Callable[[str], Codec],
+        sources: Sources,
+        emitter: Emitter,
+        progress: ProgressReporter,
+        clock: Clock,
+        now_micros: Callable[[], int],
+    ) -> None:
+        """`clock` determines stream time; `now_micros` returns the wall clock."""
+        self.clock = clock
+        self._sources = sources
+        self._emitter = emitter
+        self._progress = progress
+        self._now_micros = now_micros
+        self._campaigns, self._offset = sources.campaigns()
+        self._decoders: Mapping[str, Callable[[bytes], Decoded]] = {
+            BEHAVIOUR: _event_decoder(codec(BEHAVIOUR)),
+            PROFILE: _profile_decoder(codec(PROFILE)),
+            MEMBERSHIP_STATE: _change_decoder(codec(MEMBERSHIP_STATE)),
+            DELIVERY: _report_decoder(codec(DELIVERY)),
+            CONSENT: _consent_decoder(codec(CONSENT)),
+            SEGMENT_CLOCK: _clock_decoder(codec(SEGMENT_CLOCK)),
+        }
+        self._handlers: Mapping[str, Callable[[Inbound, Unit[PersonState]], None]] = {
+            BEHAVIOUR: self._event,
+            PROFILE: self._profile,
+            MEMBERSHIP_STATE: self._change,
+            DELIVERY: self._report,
+            CONSENT: self._consent,
+        }
+
+    def decode(self, topic: str, value: bytes) -> Decoded:
+        """Decode a record of an input. Raises: DecodeError."""
+        return self._decoders[topic](value)
+
+    def encode_state(self, state: PersonState) -> bytes:
+        """Return the stored form of a person."""
+        return encode_person(state)
+
+    def decode_state(self, data: bytes) -> PersonState:
+        """Return the person of a stored form. Raises: UnknownStateFormat."""
+        return decode_person(data)
+
+    def adopt_plan(self) -> bytes:
+        """Take the newest definitions; return their offset."""
+        self._campaigns, self._offset = self._sources.campaigns()
+        return str(self._offset).encode()
+
+    def has_plan(self, plan: bytes) -> bool:  # noqa: ARG002 - as in `Processor`
+        """Return True: every unit uses the newest definitions."""
+        return True
+
+    def before_switch(self, history: History) -> None:
+        """Do nothing: definitions need no past."""
+
+    def switched_prefixes(self, partition: int) -> Sequence[bytes]:  # noqa: ARG002 - as in `Processor`
+        """Return no prefix: no state depends on definitions."""
+        return ()
+
+    def switch(self, key: bytes, state: PersonState, unit: Unit[PersonState]) -> None:
+        """Do nothing: no state depends on definitions."""
+
+    def after_switch(self, unit: Unit[PersonState]) -> None:
+        """Report the definitions of the partition."""
+        self._progress.report(self._offset, unit)
+
+    def process(self, record: Inbound, unit: Unit[PersonState]) -> None:
+        """Apply one record to its person, and decide what it allows to decide."""
+        self._handlers[record.topic](record, unit)
+
+    def fire(self, key: bytes, unit: Unit[PersonState]) -> None:
+        """Decide the messages that are due up to and at the unit's stream time."""
+        state = unit.get(key)
+        if state is not None:
+            self._conclude(key, self._addressee(key, state, unit), unit)
+
+    def _event(self, record: Inbound, unit: Unit[PersonState]) -> None:
+        # Hot: once for each event, and most events concern no campaign. Their JSON is not parsed and their person is not read.
+        event: Event = record.value
+        key, workspace = record.key, self._campaigns.of(split_key(record.key)[0])
+        try:
+            device = device_of(event)
+            selected = self._selected(key, event, workspace, unit)
+        except INVALID_JSON as error:
+            unit.refuse(record, "bad_json", f"the event's JSON is invalid: {error}")
+            return
+        if not selected and device is None:
+            return
+        person = self._advanced(key, unit)
+        changed = device is not None and _register(person.state, device)
+        happened = Happened(event.event_id, event.seen.time_ms, self._arrived(event, unit), event.text(), event.number)
+        origin = Origin(event.received_at, event.seen.correlation_id)
+        for use, campaign in selected:
+            person.does(happened, use, campaign, origin)
+        if selected or changed:
+            self._conclude(key, person, unit)
+
+    def _selected(self, key: bytes, event: Event, workspace: Workspace, unit: Unit[PersonState]) -> list[Any]:
+        if not workspace.selected:
+            return []
+        if not workspace.selectors.reads_traits or not workspace.selectors.touches(event.seen.name):
+            return list(wants(workspace, event.seen))
+        state = unit.get(key) or PersonState()
+        return list(wants(workspace, EventWithTraits(event.seen, Addressee("", "", state, workspace, 0).traits())))
+
+    def _arrived(self, event: Event, unit: Unit[PersonState]) -> int:
+        return event.received_at // 1000 if self.clock is Clock.WALL else max(unit.stream_time_ms, 0)
+
+    def _profile(self, record: Inbound, unit: Unit[PersonState]) -> None:
+        change, traits = record.value
+        if change not in _TRAIT_CHANGES:
+            unit.refuse(record, "not_yet", f"profile changes of the kind {change} are not implemented")
+            return
+        person = self._advanced(record.key, unit)
+        if person.state.traits != traits:
+            person.state.traits = traits
+            self._conclude(record.key, person, unit)
+
+    def _change(self, record: Inbound, unit: Unit[PersonState]) -> None:
+        changed: Changed = record.value
+        person = self._advanced(record.key, unit)
+        person.changes(changed.change, changed.origin)
+        self._conclude(record.key, person, unit)
+
+    def _report(self, record: Inbound, unit: Unit[PersonState]) -> None:
+        reported: Reported | None = record.value
+        if reported is None or unit.get(record.key) is None:
+            return
+        person = self._advanced(record.key, unit)
+        at = outcome_instant(reported.event_time, self.clock, unit.stream_time_ms)
+        person.reports(Outcome(reported.delivery_id, reported.outcome, reported.reason, at))
+        self._conclude(record.key, person, unit)
+
+    def _consent(self, record: Inbound, unit: Unit[PersonState]) -> None:
+        person = self._advanced(record.key, unit)
+        person.state.consents(record.value)
+        self._conclude(record.key, person, unit)
+
+    def _advanced(self, key: bytes, unit: Unit[PersonState]) -> Addressee:
+        """Return the person with everything decided that was due before the present record."""
+        person = self._addressee(key, unit.get(key) or PersonState(), unit)
+        person.advance()
+        return person
+
+    def _addressee(self, key: bytes, state: PersonState, unit: Unit[PersonState]) -> Addressee:
+        workspace, user_id = split_key(key)
+        suppression_of = self._sources.suppression_of
+        return Addressee(
+            workspace,
+            user_id,
+            state,
+            self._campaigns.of(workspace),
+            unit.stream_time_ms,
+            lambda channel, digest: suppression_of(workspace, channel, digest),
+            UNKNOWN_MS if self.clock is Clock.WALL else None,
+        )
+
+    def _conclude(self, key: bytes, person: Addressee, unit: Unit[PersonState]) -> None:
+        person.advance()
+        unit.put(key, person.state, person.due_ms())
+        if person.effects:
+            self._emitter.emit(key, person, self._now_micros(), unit)
+
+
+def describe(messenger: Messenger) -> Service[PersonState]:
+    """Return the service with its inputs and outputs. Its stream time is the segmenter's clock."""
+    return Service(
+        stage=STAGE,
+        inputs=(BEHAVIOUR, PROFILE, MEMBERSHIP_STATE, DELIVERY, CONSENT),
+        processor=messenger,
+        hold_ms=_HOLD_MS,
+        clock=messenger.clock,
+        time_topic=SEGMENT_CLOCK,
+        ordered=(BEHAVIOUR, PROFILE),
+    )
+
+
+def _register(state: PersonState, device: Device) -> bool:
+    change = state.registers if device.present else state.unregisters
+    return change(device.channel, device.address)
+
+
+def _event_decoder(codec: Codec) -> Callable[[bytes], Decoded]:
+    read = FieldReader(codec, (*EVENT_FIELDS, "order", "previous_order"))
+
+    def decode(value: bytes) -> Decoded:
+        fields = read(value)
+        order = fields[9]
+        return Decoded(event_of(fields), order or fields[0], fields[1], None, fields[10] if order else None)
+
+    return decode
+
+
+def _profile_decoder(codec: Codec) -> Callable[[bytes], Decoded]:
+    read = FieldReader(codec, _PROFILE_FIELDS)
+
+    def decode(value: bytes) -> Decoded:
+        received_at, event_time, change, traits, order, previous = read(value)
+        return Decoded((change, traits), order or received_at, event_time, None, previous if order else None)
+
+    return decode
+
+
+def _change_decoder(codec: Codec) -> Callable[[bytes], Decoded]:
+    read = FieldReader(codec, _CHANGE_FIELDS)
+
+    def decode(value: bytes) -> Decoded:
+        received_at, workspace, user_id, segment, status, sequence, effective_at, cause, correlation_id = read(value)
+        change = MembershipChange(segment, status == "ENTERED", effective_at, cause["kind"])
+        changed = Changed(change, Origin(received_at, correlation_id, sequence))
+        return Decoded(changed, received_at, None, record_key(workspace, user_id))
+
+    return decode
+
+
+def _report_decoder(codec: Codec) -> Callable[[bytes], Decoded]:
+    read = FieldReader(codec, _REPORT_FIELDS)
+
+    def decode(value: bytes) -> Decoded:
+        received_at, event_time, delivery_id, outcome, detail, campaign = read(value)
+        reported = None if campaign is None else Reported(delivery_id, outcome, detail, event_time)
+        return Decoded(reported, reported_at(received_at, event_time), None)
+
+    return decode
+
+
+def _consent_decoder(codec: Codec) -> Callable[[bytes], Decoded]:
+    read = FieldReader(codec, _CONSENT_FIELDS)
+
+    def decode(value: bytes) -> Decoded:
+        received_at, workspace, user_id, channel, purpose, granted, changed_at = read(value)
+        return Decoded(ConsentChange(channel, purpose, granted, changed_at), received_at, None, record_key(workspace, user_id))
+
+    return decode
+
+
+def _clock_decoder(codec: Codec) -> Callable[[bytes], Decoded]:
+    read = FieldReader(codec, ("received_at", "instant"))
+
+    def decode(value: bytes) -> Decoded:
+        received_at, instant = read(value)
+        return Decoded(None, received_at, instant)
+
+    return decode

@@ -1,0 +1,467 @@
+"""Pure core: the decisions about the messages of one person, in the order of their instants.
+
+Each message is judged at its own instant, with what was true then. An instant up to the clock is settled: the segmenter has fired its
+timers up to there, so no membership change and no trigger at or before it can still come. A message that depends on nothing but its
+trigger is decided on arrival, behind the earlier ones of its person.
+"""
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any, Final, NamedTuple
+
+import msgspec
+
+from starling_common.values import deterministic_id
+from starling_messenger.engine.campaigns import InForce, Use, Workspace
+from starling_messenger.engine.effects import (
+    BOUNCED,
+    CONVERTED,
+    FAILED,
+    SENDING,
+    STEP_DROPPED,
+    STEP_HELD_OUT,
+    STEP_REQUESTED,
+    SUPPRESSED,
+    Effect,
+    Report,
+    Request,
+    Step,
+)
+from starling_messenger.engine.state import (
+    DROPPED,
+    HELD_OUT,
+    REQUESTED,
+    Ahead,
+    Change,
+    Decided,
+    Origin,
+    Pending,
+    PersonState,
+    Reached,
+)
+from starling_campaigns.definitions.triggers import EventTrigger, MembershipTrigger
+from starling_policy import (
+    Decision,
+    Defer,
+    Drop,
+    History,
+    Message,
+    PastMessage,
+    Person,
+    Send,
+    Suppression,
+    address_digest,
+    decide,
+    waiting_message,
+)
+from starling_policy.bounds import MAX_PENDING
+from starling_policy.checks import CANCELLED, EXPIRED, HOLDOUT, LEFT_SEGMENT, TOO_MANY, addresses_of
+
+ARCHIVED_REASON: Final = "archived"
+CONTEXT_TOO_LARGE: Final = "context_too_large"
+UNKNOWN: Final = "unknown"
+MAX_CONTEXT_CHARACTERS: Final = 262_144
+"""Maximum size of the traits and the event of a message. A larger message is dropped."""
+LOOK_MS: Final = 600_000
+"""How often a message of a paused campaign is looked at, from its due instant on."""
+UNKNOWN_MS: Final = 600_000
+"""A message that a channel began to send and never reported is unknown after this time."""
+LEDGER_MS: Final = 90 * 86_400_000
+"""The longest window of a cap."""
+_BY_DEFINITION: Final = frozenset({"DEFINITION", "MERGE"})
+_GIVES_BACK: Final = frozenset({FAILED, SUPPRESSED, BOUNCED})
+"""Outcomes that give the slot of a cap back."""
+
+_object = msgspec.json.Decoder(dict[str, Any])
+
+SuppressionOf = Callable[[str, str], str | None]
+"""(channel, digest of an address) -> the kind of its suppression; None for an address that is not suppressed."""
+
+
+class MembershipChange(NamedTuple):
+    """A change of membership in a segment. `at`: epoch ms, stream time. `cause`: the kind of it."""
+
+    segment: str
+    entered: bool
+    at: int
+    cause: str
+
+
+class Happened(NamedTuple):
+    """An event that campaigns select. `at`: its own time, `arrived_at`: its arrival, both epoch ms of the clock in use.
+
+    `text`: a JSON object with `name` and `properties`. `value_of`: the path of a property -> its number, if it is one.
+    """
+
+    event_id: str
+    at: int
+    arrived_at: int
+    text: str
+    value_of: Callable[[str], float | None]
+
+
+class Outcome(NamedTuple):
+    """A report of a channel or the tracker. `at`: epoch ms of the clock in use."""
+
+    delivery_id: str
+    outcome: str
+    reason: str | None
+    at: int
+
+
+@dataclass
+class Addressee:
+    """One person in one unit of work. `clock`: the instant that is settled, epoch ms. Effects are collected in `effects`.
+
+    `unknown_ms`: see `UNKNOWN_MS`; None under the event clock, which the attempts of channels do not follow.
+    """
+
+    workspace: str
+    user_id: str
+    state: PersonState
+    campaigns: Workspace
+    clock: int
+    suppression_of: SuppressionOf = lambda _channel, _digest: None
+    unknown_ms: int | None = UNKNOWN_MS
+    effects: list[Effect] = field(default_factory=list)
+    _traits: Mapping[str, Any] | None = None
+
+    # What happens to the person
+
+    def changes(self, change: MembershipChange, origin: Origin) -> None:
+        """Apply a change of membership: it cancels waiting messages of its segment, and triggers campaigns."""
+        state, (segment, entered, at, cause) = self.state, change
+        state.change(segment, Change(at, entered))
+        for one in state.pending:
+            if one.segment == segment and one.entered != entered:
+                one.left_at = _earliest(one.left_at, at, one.triggered_at)
+        for key in self.campaigns.by_change.get((segment, entered), ()):
+            found = self.campaigns.campaigns[key]
+            trigger = found.campaign.trigger
+            if not isinstance(trigger, MembershipTrigger) or not found.counts(origin.received_at):
+                continue
+            if cause in _BY_DEFINITION and not trigger.on_definition:
+                continue
+            if origin.sequence > state.sequences.get(key, 0):
+                state.sequences[key] = origin.sequence
+                self._trigger(found, str(origin.sequence), at, origin, segment=segment, entered=entered)
+
+    def does(self, event: Happened, use: Use, campaign: str, origin: Origin) -> None:
+        """Apply an event that a campaign selects."""
+        found = self.campaigns.campaigns[campaign]
+        match use:
+            case Use.TRIGGER:
+                self._triggered_by(found, event, origin)
+            case Use.CANCEL:
+                self._ahead(Ahead(use.value, campaign, event.at))
+            case Use.GOAL:
+                path = found.campaign.goal.value if found.campaign.goal is not None else None
+                self._ahead(Ahead(use.value, campaign, event.at, None if path is None else event.value_of(path)))
+
+    def reports(self, outcome: Outcome) -> None:
+        """Apply an outcome of one of the person's messages. Only the first of each kind has an effect."""
+        message = next((one for one in self.state.decided if outcome.delivery_id in one.delivery_ids), None)
+        if message is None or message.status != REQUESTED:
+            return
+        if not message.reached(outcome.outcome):
+            message.outcomes.append(Reached(outcome.outcome, outcome.at, outcome.reason))
+            if outcome.outcome != SENDING:
+                self.effects.append(Step(message, outcome.outcome, outcome.at, outcome.reason))
+        if outcome.outcome in _GIVES_BACK:
+            self._gives_back(message, outcome.delivery_id)
+
+    # Time
+
+    def advance(self) -> None:
+        """Decide the messages up to and at the clock, and those that wait for nothing."""
+        self._time_out()
+        while self.state.pending:
+            first = min(self.state.pending, key=self._order)
+            at = self._instant(first)
+            if at > self.clock and not first.immediate:
+                break
+            self._settle(first, at)
+        while len(self.state.pending) > MAX_PENDING:
+            last = max(self.state.pending, key=self._order)
+            self._drop(last, TOO_MANY, max(self.clock, self.state.decided_until))
+        self.state.forget(self.clock)
+
+    def due_ms(self) -> int | None:
+        """Return the next instant at which time alone has an effect, epoch ms; None for never."""
+        instants = [self._instant(one) for one in self.state.pending]
+        instants += [at for one in self.state.decided if (at := self._unknown_at(one)) is not None]
+        return min(instants, default=None)
+
+    # Triggers
+
+    def _triggered_by(self, found: InForce, event: Happened, origin: Origin) -> None:
+        trigger, rules = found.campaign.trigger, found.campaign.rules
+        if not isinstance(trigger, EventTrigger) or not found.counts(origin.received_at):
+            return
+        if event.arrived_at - event.at > rules.expires_after_ms:
+            return
+        if any(one.campaign == found.campaign.key and one.instance == event.event_id for one in self._known()):
+            return
+        self._trigger(found, event.event_id, event.at, origin, segment=trigger.while_segment, event=event.text)
+
+    def _known(self) -> Sequence[Pending | Decided]:
+        return (*self.state.pending, *self.state.decided)
+
+    def _trigger(
+        self,
+        found: InForce,
+        instance: str,
+        at: int,
+        origin: Origin,
+        *,
+        segment: str | None,
+        entered: bool = True,
+        event: str | None = None,
+    ) -> None:
+        campaign, state = found.campaign, self.state
+        due_at = at + campaign.delay_ms
+        first = waiting_message(Message(campaign.rules, due_at), self.campaigns.policy).at
+        before_event = event is not None and segment is not None
+        pending = Pending(
+            campaign=campaign.key,
+            instance=instance,
+            due_at=due_at,
+            at=max(first, self.clock, state.decided_until),
+            triggered_at=at,
+            origin=origin,
+            immediate=first == at and not before_event,
+            segment=segment,
+            entered=entered,
+            event=event,
+            before_event=before_event,
+        )
+        for change in state.segments.get(segment or "", ()):
+            if change.entered != entered:
+                pending.left_at = _earliest(pending.left_at, change.at, at)
+        for ahead in state.ahead:
+            if ahead.use == Use.CANCEL.value and ahead.campaign == campaign.key:
+                pending.cancelled_at = _earliest(pending.cancelled_at, ahead.at, at)
+        state.pending.append(pending)
+
+    def _ahead(self, event: Ahead) -> None:
+        """Apply an event to the messages that it concerns. Before the clock, a later record may trigger or decide one more."""
+        if event.use == Use.CANCEL.value:
+            for one in self.state.pending:
+                if one.campaign == event.campaign:
+                    one.cancelled_at = _earliest(one.cancelled_at, event.at, one.triggered_at)
+        else:
+            for message in self.state.decided:
+                self._converts(message, event)
+        if event.at > self.clock:
+            self.state.happens_ahead(event)
+
+    # Decisions
+
+    def _order(self, one: Pending) -> tuple[int, int, int, str, str]:
+        found = self.campaigns.campaigns.get(one.campaign)
+        priority = 0 if found is None else found.campaign.rules.priority
+        return self._instant(one), -priority, one.due_at, one.campaign, one.instance
+
+    def _instant(self, one: Pending) -> int:
+        """Return when something about a waiting message is settled: its membership, its cancellation or its evaluation."""
+        if one.before_event:
+            return one.triggered_at
+        cancelled = self._cancelled(one)
+        return one.at if cancelled is None else cancelled[0]
+
+    def _cancelled(self, one: Pending) -> tuple[int, str] | None:
+        """Return the cancellation up to and at the evaluation of a message: the instant and the reason."""
+        found = self.campaigns.campaigns.get(one.campaign)
+        left = one.left_at if found is not None and found.campaign.cancel.left else None
+        causes = [(at, why) for at, why in ((left, LEFT_SEGMENT), (one.cancelled_at, CANCELLED)) if at is not None and at <= one.at]
+        return min(causes, key=lambda cause: cause[0], default=None)
+
+    def _settle(self, one: Pending, at: int) -> None:
+        found = self.campaigns.campaigns.get(one.campaign)
+        if one.before_event:
+            one.before_event = False
+            if not self.state.was_member(one.segment or "", one.triggered_at):
+                self.state.pending.remove(one)
+            return
+        cancelled = self._cancelled(one)
+        if found is None or found.status == ARCHIVED_REASON:
+            self._drop(one, ARCHIVED_REASON, at)
+        elif cancelled is not None:
+            self._drop(one, cancelled[1], at)
+        elif found.paused:
+            self._look_later(one, found)
+        else:
+            self._decide(one, found)
+
+    def _look_later(self, one: Pending, found: InForce) -> None:
+        if one.at > one.due_at + found.campaign.rules.expires_after_ms:
+            self._drop(one, EXPIRED, one.at)
+            return
+        one.at = one.due_at + ((one.at - one.due_at) // LOOK_MS + 1) * LOOK_MS
+        one.immediate = False
+
+    def _decide(self, one: Pending, found: InForce) -> None:
+        rules, at = found.campaign.rules, one.at
+        person = self._person(rules.channel)
+        decision = decide(Message(rules, one.due_at, one.instance, one.triggered_at), person, self.campaigns.policy, at)
+        match decision.outcome:
+            case Defer(until):
+                one.at, one.deferred, one.immediate = until, True, False
+            case Send():
+                self._request(one, found, decision, person)
+            case Drop(reason) if reason == HOLDOUT:
+                self._conclude(one, found, HELD_OUT, at, decision.variant)
+            case Drop(reason):
+                self._drop(one, reason, at, decision.variant)
+
+    def _person(self, channel: str) -> Person:
+        state = self.state
+        kept = {one.campaign for one in state.ledger}
+        # Re-entry looks back for ever. A message that counts for no cap stands for those that the ledger has dropped.
+        earlier = [PastMessage(at, "", "", key, None, True) for key, at in state.last.items() if key not in kept]
+        known = Person(
+            self.user_id,
+            self.traits(),
+            {name: tuple(addresses) for name, addresses in state.devices.items()},
+            tuple(state.consent),
+            (),
+            History((*earlier, *state.ledger)),
+        )
+        suppressions = []
+        for address in addresses_of(channel, known) or ():
+            digest = address_digest(address)
+            kind = self.suppression_of(channel, digest)
+            if kind is not None:
+                suppressions.append(Suppression(channel, digest, kind))
+        if not suppressions:
+            return known
+        return Person(known.user_id, known.traits, known.devices, known.consent_changes, tuple(suppressions), known.history)
+
+    def traits(self) -> Mapping[str, Any]:
+        if self._traits is None:
+            self._traits = _object.decode(self.state.traits)
+        return self._traits
+
+    def _request(self, one: Pending, found: InForce, decision: Decision, person: Person) -> None:
+        if len(self.state.traits) + len(one.event or "") > MAX_CONTEXT_CHARACTERS:
+            self._drop(one, CONTEXT_TOO_LARGE, one.at, decision.variant)
+            return
+        channel = found.campaign.rules.channel
+        devices = channel in person.devices
+        addresses = addresses_of(channel, person)
+        addresses = ("",) if addresses is None else addresses
+        message = self._conclude(one, found, REQUESTED, one.at, decision.variant, addresses if devices else ("",))
+        remaining = one.due_at + found.campaign.rules.expires_after_ms - one.at
+        for delivery_id, address in zip(message.delivery_ids, addresses, strict=True):
+            device = address if devices else None
+            self.effects.append(
+                Request(delivery_id, found, decision.variant, address, device, person.traits, one.event, one.origin, remaining)
+            )
+
+    def _conclude(
+        self, one: Pending, found: InForce, status: str, at: int, variant: str | None, devices: Sequence[str] = ("",)
+    ) -> Decided:
+        """Conclude a message that is requested or held out."""
+        rules = found.campaign.rules
+        message = self._close(one, found, status, at, variant, devices=devices)
+        self.state.past(
+            PastMessage(at, rules.channel, rules.purpose, rules.campaign, rules.dedupe_key, status == HELD_OUT), LEDGER_MS
+        )
+        self.effects.append(Step(message, STEP_HELD_OUT if status == HELD_OUT else STEP_REQUESTED, at))
+        for event in self.state.ahead:
+            if event.use == Use.GOAL.value:
+                self._converts(message, event)
+        return message
+
+    def _drop(self, one: Pending, reason: str, at: int, variant: str | None = None) -> None:
+        found = self.campaigns.campaigns.get(one.campaign)
+        message = self._close(one, found, DROPPED, at, variant, reason)
+        self.effects.append(Step(message, STEP_DROPPED, at, reason))
+        if found is not None:
+            self.effects.append(Report(message, found, SUPPRESSED, at, reason))
+
+    def _close(
+        self,
+        one: Pending,
+        found: InForce | None,
+        status: str,
+        at: int,
+        variant: str | None,
+        reason: str | None = None,
+        devices: Sequence[str] = ("",),
+    ) -> Decided:
+        self.state.pending.remove(one)
+        message = Decided(
+            campaign=one.campaign,
+            instance=one.instance,
+            version=0 if found is None else found.version,
+            variant=variant,
+            due_at=one.due_at,
+            decided_at=at,
+            status=status,
+            delivery_ids=[delivery_id(self.workspace, one.campaign, self.user_id, one.instance, device) for device in devices],
+            correlation_id=one.origin.correlation_id,
+            reason=reason,
+        )
+        self.state.decided.append(message)
+        return message
+
+    # Outcomes
+
+    def _converts(self, message: Decided, event: Ahead) -> None:
+        """Note the first goal event within the time after a message was requested or held out."""
+        found = self.campaigns.campaigns.get(message.campaign)
+        if found is None or event.campaign != message.campaign or found.campaign.goal is None or message.status == DROPPED:
+            return
+        if not message.decided_at < event.at <= message.decided_at + found.campaign.goal.within_ms or message.reached(CONVERTED):
+            return
+        message.outcomes.append(Reached(CONVERTED, event.at, None, event.value))
+        self.effects.append(Step(message, CONVERTED, event.at, None, event.value))
+        if message.status == REQUESTED:
+            self.effects.append(Report(message, found, CONVERTED, event.at))
+
+    def _gives_back(self, message: Decided, failed: str) -> None:
+        """Give the slot of a message back once all its devices have failed, which wakes those that wait for one."""
+        if failed in message.failed:
+            return
+        message.failed.append(failed)
+        if len(message.failed) < len(message.delivery_ids):
+            return
+        ledger = self.state.ledger
+        for i, past in enumerate(ledger):
+            if past.at == message.decided_at and past.campaign == message.campaign and not past.held_out:
+                ledger[i] = past._replace(slot_returned=True)
+        now = max(self.clock, self.state.decided_until)
+        for one in self.state.pending:
+            if one.deferred:
+                one.at = min(one.at, max(now, one.due_at))
+
+    def _unknown_at(self, message: Decided) -> int | None:
+        if self.unknown_ms is None or len(message.outcomes) != 1 or message.outcomes[0].outcome != SENDING:
+            return None
+        return message.outcomes[0].at + self.unknown_ms
+
+    def _time_out(self) -> None:
+        """Report the messages whose outcome never came as failed."""
+        for message in self.state.decided:
+            at, found = self._unknown_at(message), self.campaigns.campaigns.get(message.campaign)
+            if at is None or at > self.clock:
+                continue
+            message.outcomes.append(Reached(FAILED, at, UNKNOWN))
+            self.effects.append(Step(message, FAILED, at, UNKNOWN))
+            if found is not None:
+                self.effects.append(Report(message, found, FAILED, at, UNKNOWN))
+            for one in message.delivery_ids:
+                self._gives_back(message, one)
+
+
+def delivery_id(workspace: str, campaign: str, user_id: str, instance: str, device: str) -> str:
+    """Return the id of a message to one device, the same whenever it is decided. `device`: empty for a single address."""
+    return deterministic_id(workspace, campaign, user_id, instance, device)
+
+
+def _earliest(known: int | None, at: int, after: int) -> int | None:
+    """Return the earlier instant of those after `after`."""
+    if at <= after:
+        return known
+    return at if known is None else min(known, at)
