@@ -116,7 +116,7 @@ class Story:
 
     def until(self, clock: int) -> "Story":
         """Move the clock, firing the timer at each of its instants as the stream layer does."""
-        while (due := self._person().due_ms()) is not None and due <= clock:
+        while (due := self._addressee().due_ms()) is not None and due <= clock:
             self.clock = max(self.clock, due)
             self._conclude(self._person())
         self.clock = clock
@@ -153,7 +153,12 @@ class Story:
         return self._conclude(person)
 
     def _person(self) -> Addressee:
-        person = Addressee(
+        person = self._addressee()
+        person.advance()
+        return person
+
+    def _addressee(self) -> Addressee:
+        return Addressee(
             WORKSPACE,
             USER,
             self.state,
@@ -163,8 +168,6 @@ class Story:
             self.unknown_ms,
             self.effects,
         )
-        person.advance()
-        return person
 
     def _conclude(self, person: Addressee) -> "Story":
         person.advance()

@@ -244,7 +244,7 @@ def test_a_paused_message_expires() -> None:
 
 def test_an_archived_campaign_suppresses_what_waits() -> None:
     story = Story().define(campaign(delay="2h")).enters("vip", NOW).define(campaign(delay="2h"), "ARCHIVED").until(NOW + DAY_MS)
-    assert story.steps == [("hello", "DROPPED", "archived", 2 * HOUR_MS)]
+    assert story.steps == [("hello", "DROPPED", "archived", 0)]
     assert story.enters("vip", NOW + 2 * DAY_MS, sequence=9).steps[1:] == []
 
 
@@ -265,6 +265,18 @@ def test_the_first_goal_event_converts_in_the_time_after_the_request() -> None:
     assert [(step[1], step[3]) for step in story.steps] == [("REQUESTED", 5), ("CONVERTED", 5 + DAY_MS)]
     assert story.state.decided[0].outcomes[0].value == 9.5
     assert story.reports == [("CONVERTED", None)]
+
+
+def test_a_late_trigger_finds_the_events_that_have_cancelled_it_before() -> None:
+    story = Story().define(campaign(trigger={"event": {"event": "Signed Up"}}, delay="1h", cancel=CANCELLED_BY_ORDER))
+    story.until(NOW + 2 * HOUR_MS).does("Order Completed", NOW + 5, event_id="o", received_at=NOW + 2 * HOUR_MS)
+    story.until(NOW + 3 * HOUR_MS).does("Signed Up", NOW + 3, received_at=NOW + 3 * HOUR_MS)
+    assert story.steps == [("hello", "DROPPED", "cancelled", 3 * HOUR_MS)]
+
+
+def test_an_exit_that_becomes_known_late_drops_at_the_clock() -> None:
+    story = Story().define(campaign(delay="2h")).enters("vip", NOW).until(NOW + 30).leaves("vip", NOW + 20)
+    assert story.steps == [("hello", "DROPPED", "left_segment", 30)]
 
 
 def test_a_goal_event_may_arrive_before_the_trigger_that_precedes_it() -> None:

@@ -11,6 +11,7 @@ from typing import Any, Final, NamedTuple
 
 import msgspec
 
+from starling_common.cassandra.read_models import ARCHIVED
 from starling_common.values import deterministic_id
 from starling_messenger.engine.campaigns import InForce, Use, Workspace
 from starling_messenger.engine.effects import (
@@ -31,13 +32,13 @@ from starling_messenger.engine.state import (
     DROPPED,
     HELD_OUT,
     REQUESTED,
-    Ahead,
     Change,
     Decided,
     Origin,
     Pending,
     PersonState,
     Reached,
+    Remembered,
 )
 from starling_campaigns.definitions.triggers import EventTrigger, MembershipTrigger
 from starling_policy import (
@@ -57,7 +58,6 @@ from starling_policy import (
 from starling_policy.bounds import MAX_PENDING
 from starling_policy.checks import CANCELLED, EXPIRED, HOLDOUT, LEFT_SEGMENT, TOO_MANY, addresses_of
 
-ARCHIVED_REASON: Final = "archived"
 CONTEXT_TOO_LARGE: Final = "context_too_large"
 UNKNOWN: Final = "unknown"
 MAX_CONTEXT_CHARACTERS: Final = 262_144
@@ -66,6 +66,8 @@ LOOK_MS: Final = 600_000
 """How often a message of a paused campaign is looked at, from its due instant on."""
 UNKNOWN_MS: Final = 600_000
 """A message that a channel began to send and never reported is unknown after this time."""
+LATEST_MS: Final = 7 * 86_400_000
+"""The greatest age at which an event still triggers, which is the longest `expires_after`."""
 LEDGER_MS: Final = 90 * 86_400_000
 """The longest window of a cap."""
 _BY_DEFINITION: Final = frozenset({"DEFINITION", "MERGE"})
@@ -125,6 +127,8 @@ class Addressee:
     unknown_ms: int | None = UNKNOWN_MS
     effects: list[Effect] = field(default_factory=list)
     _traits: Mapping[str, Any] | None = None
+    _settled_until: int = -1
+    """The clock up to which everything is decided. What becomes known later has its effect there."""
 
     # What happens to the person
 
@@ -153,10 +157,12 @@ class Addressee:
             case Use.TRIGGER:
                 self._triggered_by(found, event, origin)
             case Use.CANCEL:
-                self._ahead(Ahead(use.value, campaign, event.at))
+                lasting = isinstance(found.campaign.trigger, EventTrigger)
+                self._selected(Remembered(use.value, campaign, event.at, event.at + (LATEST_MS if lasting else 0)))
             case Use.GOAL:
                 path = found.campaign.goal.value if found.campaign.goal is not None else None
-                self._ahead(Ahead(use.value, campaign, event.at, None if path is None else event.value_of(path)))
+                value = None if path is None else event.value_of(path)
+                self._selected(Remembered(use.value, campaign, event.at, event.at, value))
 
     def reports(self, outcome: Outcome) -> None:
         """Apply an outcome of one of the person's messages. Only the first of each kind has an effect."""
@@ -182,8 +188,8 @@ class Addressee:
                 break
             self._settle(first, at)
         while len(self.state.pending) > MAX_PENDING:
-            last = max(self.state.pending, key=self._order)
-            self._drop(last, TOO_MANY, max(self.clock, self.state.decided_until))
+            self._drop(max(self.state.pending, key=self._order), TOO_MANY, self.clock)
+        self._settled_until = self.clock
         self.state.forget(self.clock)
 
     def due_ms(self) -> int | None:
@@ -226,7 +232,7 @@ class Addressee:
             campaign=campaign.key,
             instance=instance,
             due_at=due_at,
-            at=max(first, self.clock, state.decided_until),
+            at=max(first, self.clock, state.judged_until),
             triggered_at=at,
             origin=origin,
             immediate=first == at and not before_event,
@@ -238,13 +244,13 @@ class Addressee:
         for change in state.segments.get(segment or "", ()):
             if change.entered != entered:
                 pending.left_at = _earliest(pending.left_at, change.at, at)
-        for ahead in state.ahead:
-            if ahead.use == Use.CANCEL.value and ahead.campaign == campaign.key:
-                pending.cancelled_at = _earliest(pending.cancelled_at, ahead.at, at)
+        for event_before in state.remembered:
+            if event_before.use == Use.CANCEL.value and event_before.campaign == campaign.key:
+                pending.cancelled_at = _earliest(pending.cancelled_at, event_before.at, at)
         state.pending.append(pending)
 
-    def _ahead(self, event: Ahead) -> None:
-        """Apply an event to the messages that it concerns. Before the clock, a later record may trigger or decide one more."""
+    def _selected(self, event: Remembered) -> None:
+        """Apply an event to the messages that it concerns, and to those that a later record triggers at an earlier instant."""
         if event.use == Use.CANCEL.value:
             for one in self.state.pending:
                 if one.campaign == event.campaign:
@@ -252,29 +258,33 @@ class Addressee:
         else:
             for message in self.state.decided:
                 self._converts(message, event)
-        if event.at > self.clock:
-            self.state.happens_ahead(event)
+        if event.until > self.clock:
+            self.state.remember(event)
 
     # Decisions
 
-    def _order(self, one: Pending) -> tuple[int, int, int, str, str]:
+    def _order(self, one: Pending) -> tuple[int, int, int, str]:
+        """Return the sort key of the next judgement. Equal ones keep the order of their arrival."""
         found = self.campaigns.campaigns.get(one.campaign)
         priority = 0 if found is None else found.campaign.rules.priority
-        return self._instant(one), -priority, one.due_at, one.campaign, one.instance
+        return self._instant(one), -priority, one.due_at, one.campaign
 
     def _instant(self, one: Pending) -> int:
-        """Return when something about a waiting message is settled: its membership, its cancellation or its evaluation."""
+        """Return when something about a waiting message is settled: its membership, its end or its evaluation."""
         if one.before_event:
             return one.triggered_at
-        cancelled = self._cancelled(one)
-        return one.at if cancelled is None else cancelled[0]
-
-    def _cancelled(self, one: Pending) -> tuple[int, str] | None:
-        """Return the cancellation up to and at the evaluation of a message: the instant and the reason."""
         found = self.campaigns.campaigns.get(one.campaign)
-        left = one.left_at if found is not None and found.campaign.cancel.left else None
-        causes = [(at, why) for at, why in ((left, LEFT_SEGMENT), (one.cancelled_at, CANCELLED)) if at is not None and at <= one.at]
-        return min(causes, key=lambda cause: cause[0], default=None)
+        if found is None or found.status == ARCHIVED:
+            return min(one.at, self.clock)
+        cancelled = self._cancelled(one, found)
+        return one.at if cancelled is None else min(one.at, cancelled[0])
+
+    def _cancelled(self, one: Pending, found: InForce) -> tuple[int, str] | None:
+        """Return the instant at which the first cancellation has its effect, and its reason; at a tie the exit's."""
+        left = one.left_at if found.campaign.cancel.left else None
+        causes = [(at, why) for at, why in ((left, LEFT_SEGMENT), (one.cancelled_at, CANCELLED)) if at is not None]
+        first = min(causes, key=lambda cause: cause[0], default=None)
+        return None if first is None else (max(first[0], self._settled_until), first[1])
 
     def _settle(self, one: Pending, at: int) -> None:
         found = self.campaigns.campaigns.get(one.campaign)
@@ -283,29 +293,41 @@ class Addressee:
             if not self.state.was_member(one.segment or "", one.triggered_at):
                 self.state.pending.remove(one)
             return
-        cancelled = self._cancelled(one)
-        if found is None or found.status == ARCHIVED_REASON:
-            self._drop(one, ARCHIVED_REASON, at)
-        elif cancelled is not None:
-            self._drop(one, cancelled[1], at)
+        if found is None or found.status == ARCHIVED:
+            self._drop(one, ARCHIVED, max(at, self.clock))
+            return
+        cancelled = self._cancelled(one, found)
+        if cancelled is not None and cancelled[0] < one.at:
+            self._drop(one, cancelled[1], cancelled[0])
         elif found.paused:
-            self._look_later(one, found)
+            self._look_later(one, found, cancelled)
         else:
             self._decide(one, found)
 
-    def _look_later(self, one: Pending, found: InForce) -> None:
+    def _look_later(self, one: Pending, found: InForce, cancelled: tuple[int, str] | None) -> None:
+        """Drop a message of a paused campaign if it has expired or is cancelled, else look at it again later."""
         if one.at > one.due_at + found.campaign.rules.expires_after_ms:
             self._drop(one, EXPIRED, one.at)
-            return
-        one.at = one.due_at + ((one.at - one.due_at) // LOOK_MS + 1) * LOOK_MS
-        one.immediate = False
+        elif cancelled is not None and cancelled[0] == one.at:
+            self._drop(one, cancelled[1], one.at)
+        else:
+            self._judged(one.at)
+            one.at = one.due_at + ((one.at - one.due_at) // LOOK_MS + 1) * LOOK_MS
+            one.immediate = one.deferred = False
+
+    def _judged(self, at: int) -> None:
+        self.state.judged_until = max(self.state.judged_until, at)
 
     def _decide(self, one: Pending, found: InForce) -> None:
         rules, at = found.campaign.rules, one.at
+        exits = (one.left_at,) if one.left_at is not None and found.campaign.cancel.left else ()
+        events = () if one.cancelled_at is None else (one.cancelled_at,)
+        message = Message(rules, one.due_at, one.instance, one.triggered_at, exits, events)
         person = self._person(rules.channel)
-        decision = decide(Message(rules, one.due_at, one.instance, one.triggered_at), person, self.campaigns.policy, at)
+        decision = decide(message, person, self.campaigns.policy, at)
         match decision.outcome:
             case Defer(until):
+                self._judged(at)
                 one.at, one.deferred, one.immediate = until, True, False
             case Send():
                 self._request(one, found, decision, person)
@@ -368,7 +390,7 @@ class Addressee:
             PastMessage(at, rules.channel, rules.purpose, rules.campaign, rules.dedupe_key, status == HELD_OUT), LEDGER_MS
         )
         self.effects.append(Step(message, STEP_HELD_OUT if status == HELD_OUT else STEP_REQUESTED, at))
-        for event in self.state.ahead:
+        for event in self.state.remembered:
             if event.use == Use.GOAL.value:
                 self._converts(message, event)
         return message
@@ -391,6 +413,7 @@ class Addressee:
         devices: Sequence[str] = ("",),
     ) -> Decided:
         self.state.pending.remove(one)
+        self._judged(at)
         message = Decided(
             campaign=one.campaign,
             instance=one.instance,
@@ -408,7 +431,7 @@ class Addressee:
 
     # Outcomes
 
-    def _converts(self, message: Decided, event: Ahead) -> None:
+    def _converts(self, message: Decided, event: Remembered) -> None:
         """Note the first goal event within the time after a message was requested or held out."""
         found = self.campaigns.campaigns.get(message.campaign)
         if found is None or event.campaign != message.campaign or found.campaign.goal is None or message.status == DROPPED:
@@ -431,10 +454,10 @@ class Addressee:
         for i, past in enumerate(ledger):
             if past.at == message.decided_at and past.campaign == message.campaign and not past.held_out:
                 ledger[i] = past._replace(slot_returned=True)
-        now = max(self.clock, self.state.decided_until)
+        now = max(self.clock, self.state.judged_until)
         for one in self.state.pending:
             if one.deferred:
-                one.at = min(one.at, max(now, one.due_at))
+                one.at = min(one.at, now)
 
     def _unknown_at(self, message: Decided) -> int | None:
         if self.unknown_ms is None or len(message.outcomes) != 1 or message.outcomes[0].outcome != SENDING:

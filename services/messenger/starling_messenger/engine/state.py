@@ -13,8 +13,8 @@ SHOWN_MS: Final = 30 * 86_400_000
 """How long a decided message is kept after its decision."""
 _MAX_CHANGES: Final = 8
 """The newest changes of one segment. An event trigger with `while` looks back over them."""
-_MAX_AHEAD: Final = 64
-"""Events before the clock, whose trigger may still come. A person with more loses the oldest."""
+_MAX_REMEMBERED: Final = 64
+"""Events whose trigger may still come. A person with more loses the oldest."""
 
 REQUESTED: Final = "requested"
 HELD_OUT: Final = "held_out"
@@ -92,12 +92,13 @@ class Decided(msgspec.Struct, array_like=True):
         return any(one.outcome == outcome for one in self.outcomes)
 
 
-class Ahead(msgspec.Struct, array_like=True, frozen=True):
-    """An event before the clock that cancels the campaign's messages or reaches its goal. `at`: its own time, epoch ms."""
+class Remembered(msgspec.Struct, array_like=True, frozen=True):
+    """An event that cancels or converts messages whose trigger may still come. `at`: its own time, `until`: when it is forgotten."""
 
     use: str
     campaign: str
     at: int
+    until: int
     value: float | None = None
 
 
@@ -119,12 +120,9 @@ class PersonState(msgspec.Struct, array_like=True):
     """Campaign -> the instant of its last message that was requested or held out."""
     sequences: dict[str, int] = msgspec.field(default_factory=dict)
     """Campaign -> the highest sequence of a membership change that triggered it."""
-    ahead: list[Ahead] = msgspec.field(default_factory=list)
-
-    @property
-    def decided_until(self) -> int:
-        """Return the instant of the newest message in the ledger; -1 without one. No later decision is before it."""
-        return self.ledger[-1].at if self.ledger else -1
+    remembered: list[Remembered] = msgspec.field(default_factory=list)
+    judged_until: int = -1
+    """The latest instant at which a message was judged. No later judgement is before it."""
 
     def change(self, segment: str, change: Change) -> None:
         """Add a change of membership."""
@@ -171,10 +169,10 @@ class PersonState(msgspec.Struct, array_like=True):
             del self.devices[channel]
         return True
 
-    def happens_ahead(self, event: Ahead) -> None:
-        """Keep an event before the clock."""
-        self.ahead.append(event)
-        del self.ahead[:-_MAX_AHEAD]
+    def remember(self, event: Remembered) -> None:
+        """Keep an event whose trigger may still come."""
+        self.remembered.append(event)
+        del self.remembered[:-_MAX_REMEMBERED]
 
     def past(self, message: PastMessage, keep_ms: int) -> None:
         """Add a requested or held-out message. Those that no cap counts any more are dropped."""
@@ -186,8 +184,8 @@ class PersonState(msgspec.Struct, array_like=True):
 
     def forget(self, now: int) -> None:
         """Drop what no decision and no outcome needs any more at that instant."""
-        if self.ahead:
-            self.ahead = [one for one in self.ahead if one.at > now]
+        if self.remembered:
+            self.remembered = [one for one in self.remembered if one.until > now]
         if self.decided:
             self.decided = [one for one in self.decided if one.decided_at > now - SHOWN_MS][-MAX_SHOWN:]
 
