@@ -49,3 +49,6 @@ CHANNELS: Final[Mapping[str, Channel]] = {
     )
 }
 """Name -> channel. Campaigns write to people through these; audience sync, Slack, Teams and Kafka are feeds."""
+
+SENT_CHANNELS: Final = frozenset({EMAIL})
+"""The channels that a process of this version sends."""

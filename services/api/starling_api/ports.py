@@ -265,3 +265,13 @@ class PastReader(Protocol):
 
     def pasts(self, workspace: str, users: Sequence[str], since_ms: int, *, inside: bool) -> Sequence[UserPast]:
         """Return for each user the events after `since_ms`. `inside`: with properties and context."""
+
+
+class Messenger(Protocol):
+    """The messenger, as far as an activation depends on it."""
+
+    def is_present(self) -> bool:
+        """Return whether a messenger has ever run. Raises: BrokerUnavailable."""
+
+    def await_definitions(self) -> None:
+        """Return once every partition has the definitions that are written now. Raises: MessengerBehind, BrokerUnavailable."""

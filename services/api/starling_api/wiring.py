@@ -5,6 +5,7 @@ import threading
 import time
 from collections.abc import Sequence
 from dataclasses import dataclass, field
+from typing import Any
 
 import anyio.to_thread
 from fastapi import FastAPI
@@ -16,6 +17,7 @@ from starling_api.audit.topic import SCHEMA as AUDIT_SCHEMA
 from starling_api.audit.topic import AuditTopic
 from starling_api.backfills.backfills import BackfillPolicy, Backfills
 from starling_api.backfills.wiring import BackfillService
+from starling_api.campaigns.messenger import MessengerProgress
 from starling_api.credentials.bodies import TOKEN, WRITE_KEY
 from starling_api.credentials.commands import CredentialCommands
 from starling_api.credentials.topic import CredentialTopic
@@ -51,6 +53,7 @@ from starling_common.cassandra.sessions import DatabaseUnavailable
 from starling_common.http.rate_limits import Rate
 from starling_common.http.server import ConnectionCap, http_server
 from starling_common.kafka.clients import BrokerUnavailable
+from starling_common.kafka.followed_topic import FollowedTopic
 from starling_common.kafka.topics import AUDIT, MEMBERSHIP, OUTCOMES, load_catalogue
 from starling_common.telemetry.logs import log
 from starling_common.telemetry.metrics import Metrics
@@ -90,7 +93,7 @@ class Api:
     backfill: BackfillService
     threads: Threads
     webhook_sender: WebhookSender
-    credentials: Sequence[CredentialTopic]
+    followed: Sequence[FollowedTopic[Any]]
     _stopping: threading.Event = field(default_factory=threading.Event)
 
     async def serve(self, stop: asyncio.Event) -> None:
@@ -102,16 +105,16 @@ class Api:
         self.threads.sweep = threading.Thread(target=self._sweep, name="sweep", daemon=True)
         self.threads.sweep.start()
         self.backfill.start()
-        for topic in self.credentials:
-            topic.followed.start()
+        for topic in self.followed:
+            topic.start()
         serving = asyncio.ensure_future(server.serve())
         await asyncio.wait({serving, asyncio.ensure_future(stop.wait())}, return_when=asyncio.FIRST_COMPLETED)
         self._stopping.set()
         self.threads.sweep = None
         cap.cancel()
         await asyncio.get_running_loop().run_in_executor(None, self.backfill.stop)
-        for topic in self.credentials:
-            await asyncio.get_running_loop().run_in_executor(None, topic.followed.stop)
+        for topic in self.followed:
+            await asyncio.get_running_loop().run_in_executor(None, topic.stop)
         self.streams.end()
         server.stop()  # type: ignore[no-untyped-call]
         await serving
@@ -157,8 +160,9 @@ def build_api(settings: ApiSettings) -> Api:
     quota = Quota(limits, settings.workspace_segments, settings.workspace_work)
     claims = CassandraClaims(database)
     tokens, write_keys = (CredentialTopic(settings.kafka.brokers, registry, kind.topic) for kind in (TOKEN, WRITE_KEY))
+    messenger = MessengerProgress(settings.kafka.brokers, registry, partitions)
     commands = Commands(
-        claims, definitions, publisher.publish, wall_clock_micros, time.sleep, queries.is_stopped, zone_of, quota=quota
+        claims, definitions, publisher.publish, wall_clock_micros, time.sleep, queries.is_stopped, zone_of, quota, messenger
     )
     services = Services(
         commands=commands,
@@ -191,8 +195,9 @@ def build_api(settings: ApiSettings) -> Api:
         return {"database": database.problem(), "tokens": tokens.followed.problem()}
 
     app = build_app(services, metrics, ready, origins, alive=threads.failures)
+    followed = [topic.followed for topic in (tokens, write_keys, messenger)]
     connections = database, (feed, outcome_log, audit_log), streams, states
-    return Api(app, settings, commands, *connections, backfill, threads, services.webhook_sender, (tokens, write_keys))
+    return Api(app, settings, commands, *connections, backfill, threads, services.webhook_sender, followed)
 
 
 def _rates(settings: ApiSettings) -> Rates:

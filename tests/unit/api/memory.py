@@ -18,6 +18,7 @@ from starling_api.feed.changes import FeedStep, Span, Wanted
 from starling_api.feed.streams import Streams
 from starling_api.http.access.auth import Tokens
 from starling_api.http.dependencies import Services
+from starling_api.http.errors import MessengerBehind
 from starling_api.lists.lists import ListChange, ListRow, Lists
 from starling_api.outcomes.outcomes import Outcomes
 from starling_api.ports import (
@@ -245,6 +246,19 @@ class MemoryCredentials:
         assert fold_credentials(self.known, key, record) == Done(self.known)
 
 
+class MemoryMessenger:
+    """A messenger that has every definition at once, or never."""
+
+    behind: tuple[int, ...] = ()
+
+    def is_present(self) -> bool:
+        return True
+
+    def await_definitions(self) -> None:
+        if self.behind:
+            raise MessengerBehind(self.behind)
+
+
 class MemoryFeed:
     """Partitions as lists of (workspace, record); None is a marker that a transaction left."""
 
@@ -329,7 +343,7 @@ class World:
     slept_seconds: float = 0.0
     timezones: str = ""
     quota: Quota | None = None
-    sends_messages: bool = False
+    messenger: "MemoryMessenger | None" = None
 
     def __post_init__(self) -> None:
         self.created_tokens = MemoryCredentials(lambda: self.broker_is_down)
@@ -347,7 +361,7 @@ class World:
             self.queries.is_stopped,
             zone_of,
             self.quota,
-            self.sends_messages,
+            self.messenger,
         )
 
     @property

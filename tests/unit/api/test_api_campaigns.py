@@ -13,13 +13,14 @@ from prometheus_client import CollectorRegistry
 
 from starling_api.app import build_app
 from starling_api.campaigns.decision import UNKNOWN_DECISION
+from starling_api.campaigns.messenger import behind_of
 from starling_api.definitions.kinds import CAMPAIGNS, SEGMENTS, TARGETS
 from starling_api.ports import MemberRow, Profile, ReportedProgress
 from starling_campaigns import assignment_of, parse_stored_campaign
 from starling_common.telemetry.metrics import Metrics
 from tests.campaign_documents import CONTENTS, campaign, documents, full_campaign, with_template
 from tests.unit.api.calls import call
-from tests.unit.api.memory import AUTHOR, World
+from tests.unit.api.memory import AUTHOR, MemoryMessenger, World
 
 SMTP = {
     "key": "main-smtp",
@@ -124,6 +125,38 @@ def test_without_a_messenger_a_draft_is_not_activated_and_the_answer_states_why(
         assert (refused.status_code, refused.json()["code"]) == (409, "not_activated")
 
 
+@pytest.mark.parametrize(
+    ("changed", "reason"),
+    [
+        ({"trigger": {"broadcast": "vips", "at": "2026-12-01T09:00:00Z"}, "delay": None}, "broadcasts are not available yet"),
+        ({"channel": "sms"}, "the channel sms is not available yet"),
+    ],
+)
+def test_a_campaign_that_this_version_cannot_send_stays_a_draft(changed: dict[str, Any], reason: str) -> None:
+    shop = world()
+    shop.messenger = MemoryMessenger()
+    assert call(shop, "POST", "/v1/campaigns", json=campaign(**changed), role="make").status_code == 201
+    answer = call(shop, "POST", "/v1/campaigns/win-back/activate", role="make")
+    assert (answer.status_code, answer.json()["code"]) == (501, "not_yet")
+    assert reason in answer.json()["message"]
+
+
+def test_an_activation_waits_for_every_partition_of_the_messenger_and_can_be_sent_again() -> None:
+    shop = with_campaign()
+    shop.messenger = MemoryMessenger()
+    shop.messenger.behind = (3, 5)
+    answer = call(shop, "POST", "/v1/campaigns/win-back/activate", role="make")
+    assert (answer.status_code, answer.json()["code"]) == (503, "messenger_behind")
+    assert "partitions 3, 5" in answer.json()["message"]
+    shop.messenger.behind = ()
+    assert call(shop, "POST", "/v1/campaigns/win-back/activate", role="make").json()["status"] == "active"
+
+
+@pytest.mark.parametrize(("positions", "behind"), [({}, [0, 1]), ({0: 7, 1: 6}, [1]), ({0: 7, 1: 9}, [])])
+def test_a_partition_is_behind_without_every_definition(positions: dict[int, int], behind: list[int]) -> None:
+    assert behind_of(positions, 2, 7) == behind
+
+
 def test_an_activation_finds_what_was_archived_meanwhile() -> None:
     shop = with_campaign()
     assert call(shop, "DELETE", "/v1/segments/lapsing-vips").status_code == 204
@@ -133,7 +166,7 @@ def test_an_activation_finds_what_was_archived_meanwhile() -> None:
 
 def test_with_a_messenger_a_campaign_is_activated_paused_and_resumed_and_fields_are_frozen() -> None:
     shop = with_campaign()
-    shop.sends_messages = True
+    shop.messenger = MemoryMessenger()
     for operation, status in (("activate", "active"), ("activate", "active"), ("pause", "paused"), ("resume", "active")):
         answer = call(shop, "POST", f"/v1/campaigns/win-back/{operation}", role="make")
         assert (answer.status_code, answer.json()["status"]) == (200, status)

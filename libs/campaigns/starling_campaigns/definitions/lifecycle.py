@@ -2,6 +2,7 @@
 
 from typing import Any, Final
 
+from starling_campaigns.channels import SENT_CHANNELS
 from starling_campaigns.definitions.campaign import Campaign
 from starling_campaigns.definitions.triggers import BroadcastTrigger, EventTrigger, Trigger
 from starling_segments import FieldError
@@ -31,6 +32,15 @@ _EXPECTED: Final = "the value of before; archive the campaign and create another
 def state_after(operation: str, state: str) -> str | None:
     """Return the state after an operation; None if the state does not allow it."""
     return TRANSITIONS[operation].get(state)
+
+
+def unsendable(campaign: Campaign) -> str | None:
+    """Return why this version cannot send the messages of a campaign; None if it can."""
+    if isinstance(campaign.trigger, BroadcastTrigger):
+        return "broadcasts are not available yet"
+    if campaign.channel.name not in SENT_CHANNELS:
+        return f"the channel {campaign.channel.name} is not available yet: use {', '.join(sorted(SENT_CHANNELS))}"
+    return None
 
 
 def frozen_errors(before: Campaign, after: Campaign) -> tuple[FieldError, ...]:

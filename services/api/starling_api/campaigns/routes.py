@@ -30,7 +30,11 @@ from starling_campaigns.definitions.lifecycle import ACTIVATE, PAUSE, RESUME
 from starling_campaigns.definitions.policy import POLICY_KEY
 
 _OPERATIONS: Final = (
-    (ACTIVATE, "Validates the campaign again. This version has no messenger and sends nothing: a valid draft is answered 501."),
+    (
+        ACTIVATE,
+        "Validates the campaign again, and answers once the messenger has it: triggers received from then on count. Answers 501 for a "
+        "broadcast, for a channel other than email, and if no messenger runs; 503 while a partition of the messenger is behind.",
+    ),
     (PAUSE, "A draft, which was never activated, cannot be paused."),
     (RESUME, "A draft, which was never activated, cannot be resumed."),
 )
@@ -47,7 +51,7 @@ def campaign_routes() -> APIRouter:
             summary=f"{operation.title()} a campaign",
             description=description,
             operation_id=f"{operation}_campaign",
-            responses={200: {"model": MODELS[CAMPAIGNS.name]}, **problems(*COMMON, 404, 409, 412, 422, 501)},
+            responses={200: {"model": MODELS[CAMPAIGNS.name]}, **problems(*COMMON, 404, 409, 412, 422, 501, 503)},
         )
     router.add_api_route(
         "/{key}/versions",

@@ -41,8 +41,8 @@ from starling_api.http.errors import (
     ResourceBusy,
     VersionConflict,
 )
-from starling_api.ports import Claim, Claims, DefinitionReader, NowMicros, Publish, Sleep
-from starling_campaigns import frozen_errors, parse_stored_campaign, state_after
+from starling_api.ports import Claim, Claims, DefinitionReader, Messenger, NowMicros, Publish, Sleep
+from starling_campaigns import frozen_errors, parse_stored_campaign, state_after, unsendable
 from starling_campaigns.definitions.lifecycle import ACTIVATE, PAUSE
 from starling_common.cassandra.read_models import ACTIVE, ARCHIVED, PAUSED
 from starling_common.time.timezones import DEFAULT
@@ -75,8 +75,8 @@ class Commands:
     """Returns the default time zone of a workspace's segments. It is stored in the document."""
     quota: Quota | None = None
     """None: unlimited."""
-    sends_messages: bool = False
-    """Whether the installation has a messenger, which sends the messages of active campaigns. Without one none is activated."""
+    messenger: Messenger | None = None
+    """The messenger, which decides about the messages of active campaigns. Without one none is activated."""
     is_dry: bool = False
     """True: validate and return the result without an effect."""
 
@@ -206,8 +206,10 @@ class Commands:
     def change_state(self, operation: str, author: Author, key: str, if_match: int | None) -> Definition:
         """Activate, pause or resume a campaign and return it. A repetition has no effect.
 
-        Raises: NotFound, Archived, NotActivated, NotAvailable (no messenger is installed), DefinitionRefused (what the campaign
-        refers to is archived), VersionConflict, ResourceBusy.
+        An active campaign is returned once the messenger has it: a trigger received from then on counts.
+
+        Raises: NotFound, Archived, NotActivated, NotAvailable (no messenger, or none that sends such messages), DefinitionRefused
+        (what the campaign refers to is archived), MessengerBehind, VersionConflict, ResourceBusy.
         """
         for _ in range(_ATTEMPTS):
             before, current = self._newest(CAMPAIGNS, author, key, if_match)
@@ -218,18 +220,26 @@ class Commands:
             if wanted is None:
                 raise NotActivated(f"the campaign {key!r} is a {state}: only an activated campaign can be paused or resumed")
             if wanted == state:
-                return current
+                return self._in_messenger(current)
             if operation == ACTIVATE:
                 _read(CAMPAIGNS, before.document, self._known(CAMPAIGNS, author, except_key=key))
-                if not self.sends_messages:
-                    raise NotAvailable(
-                        f"the campaign {key!r} is valid and stays a draft: this version has no messenger, which sends the messages "
-                        "of active campaigns"
-                    )
+                self._refuse_unsendable(key, before.document)
             change = after(current, (paused if operation == PAUSE else activated)(before, author, self.now_micros()))
             if self._claim(change, before):
-                return self._carry_out(change, author)
+                return self._in_messenger(self._carry_out(change, author))
         raise ResourceBusy(f"other requests keep changing {key!r}: send the request again")
+
+    def _refuse_unsendable(self, key: str, document: Mapping[str, Any]) -> None:
+        reason = unsendable(parse_stored_campaign(document))
+        if reason is None and (self.messenger is None or not self.messenger.is_present()):
+            reason = "no messenger runs, which decides about the messages of active campaigns: start starling-messenger"
+        if reason is not None:
+            raise NotAvailable(f"the campaign {key!r} is valid and stays a draft: {reason}")
+
+    def _in_messenger(self, definition: Definition) -> Definition:
+        if self.messenger is not None and not self.is_dry and definition.status == ACTIVE:
+            self.messenger.await_definitions()
+        return definition
 
     def rotate_secret(self, kind: Kind, author: Author, key: str, if_match: int | None) -> Definition:
         """Give a definition a new secret. The previous one stays valid for a day. A disabled definition stays disabled.

@@ -99,6 +99,18 @@ class NotActivated(ApiError):
     code = "not_activated"
 
 
+class MessengerBehind(ApiError):
+    """The campaign is active, and the messenger does not have it in every partition yet."""
+
+    code = "messenger_behind"
+
+    def __init__(self, partitions: Sequence[int]) -> None:
+        super().__init__(
+            f"the campaign is active, and partitions {', '.join(map(str, partitions))} of the messenger do not have it yet: a worker "
+            "is starting or has stopped; send the request again, or start starling-messenger"
+        )
+
+
 class InUse(ApiError):
     """Segments, or campaigns, use the definition."""
 

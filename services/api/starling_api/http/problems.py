@@ -38,6 +38,7 @@ _STATUS: Final[Mapping[type[errors.ApiError], int]] = {
     errors.TooManyRequests: 429,
     errors.NotAvailable: 501,
     errors.ResourceBusy: 503,
+    errors.MessengerBehind: 503,
     errors.TokensUnknown: 503,
     errors.TooManyStreams: 503,
     errors.SegmentBackfilling: 503,
