@@ -12,13 +12,14 @@ from starling_local.errors import UserError
 from starling_local.ports import Ports
 
 Clock = Literal["wall", "event"]
-SCALABLE = ("normalizer", "segmenter", "projector", "delivery")
+SCALABLE = ("normalizer", "segmenter", "projector", "delivery", "messenger")
 
 
 class Options(msgspec.Struct, frozen=True, kw_only=True):
     """The options of `up`, stored in `instance.json`; the next `up` uses them again.
 
-    Shape: `lake`, `views` and `backfill` are optional Spark jobs; `scale` maps a service to its number of workers
+    Shape: `campaigns`: the services that decide about and send messages of campaigns;
+           `lake`, `views` and `backfill` are optional Spark jobs; `scale` maps a service to its number of workers
            (missing: 1); `only` limits the stack to these parts and their dependencies (empty: all parts);
            `workspaces` are those beside the default one;
            `revision` grows with every change.
@@ -31,6 +32,7 @@ class Options(msgspec.Struct, frozen=True, kw_only=True):
     lake: bool = False
     views: bool = False
     backfill: bool = False
+    campaigns: bool = False
     scale: dict[str, int] = {}
     only: tuple[str, ...] = ()
     workspaces: tuple[str, ...] = ()

@@ -24,6 +24,7 @@ class RequestedOptions:
     lake: bool | None = None
     views: bool | None = None
     backfill: bool | None = None
+    campaigns: bool | None = None
     scale: Mapping[str, int] = field(default_factory=dict)
     only: tuple[str, ...] = ()
     workspaces: tuple[str, ...] = ()
@@ -39,6 +40,7 @@ def first_options(requested: RequestedOptions) -> Options:
         lake=requested.lake is True,
         views=requested.views is True,
         backfill=requested.backfill is True,
+        campaigns=requested.campaigns is True,
         scale=dict(requested.scale),
         only=requested.only,
         workspaces=requested.workspaces,
@@ -64,6 +66,7 @@ def next_options(before: Options, requested: RequestedOptions, *, running: bool)
         lake=before.lake if requested.lake is None else requested.lake,
         views=before.views if requested.views is None else requested.views,
         backfill=before.backfill if requested.backfill is None else requested.backfill,
+        campaigns=before.campaigns if requested.campaigns is None else requested.campaigns,
         scale={**before.scale, **requested.scale},
         only=requested.only or (before.only if running else ()),
         workspaces=tuple(dict.fromkeys((*before.workspaces, *requested.workspaces))),

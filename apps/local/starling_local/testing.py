@@ -56,6 +56,7 @@ def embedded(
             spark="spark" in parts,
             lake="lake" in parts,
             views="views" in parts,
+            campaigns=any(part.startswith("messenger") for part in parts),
             only=tuple(sorted(parts)),
             workspaces=workspaces,
         )

@@ -9,10 +9,10 @@ from starling_common.records.message_events import reported_at
 from starling_common.settings import Clock
 from starling_common.values import record_key, split_key
 from starling_common.wire import Codec, FieldReader
-from starling_messenger.engine.campaigns import Campaigns, Workspace, wants
-from starling_messenger.engine.person import UNKNOWN_MS, Addressee, Happened, MembershipChange, Outcome
-from starling_messenger.engine.state import Origin, PersonState, decode_person, encode_person
-from starling_messenger.events import EVENT_FIELDS, INVALID_JSON, Device, Event, device_of, event_of
+from starling_messages.campaigns import Campaigns, Workspace, wants
+from starling_messages.events import EVENT_FIELDS, INVALID_JSON, Device, Event, device_of, event_of
+from starling_messages.person import UNKNOWN_MS, Addressee, Happened, MembershipChange, Outcome
+from starling_messages.state import Origin, PersonState, decode_person, encode_person
 from starling_messenger.progress import ProgressReporter
 from starling_messenger.records import STAGE, Emitter, outcome_instant
 from starling_policy import ConsentChange
@@ -60,7 +60,7 @@ class Sources:
 class Messenger:
     """A `Processor`: triggers, profiles, consent and outcomes in; requests, progress and reports out; the state of a person.
 
-    Its plan is the offset up to which it has the definitions. No state depends on them, so a switch changes no key: it only reports.
+    Its plan is the offset up to which it has the definitions. No state depends on them, so a switch changes no key: it reports.
     """
 
     def __init__(

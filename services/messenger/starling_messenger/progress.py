@@ -7,7 +7,7 @@ from starling_common.headers import record_headers
 from starling_common.kafka.topics import DELIVERY_DEFINITIONS, MESSENGER_PROGRESS
 from starling_common.values import deterministic_id
 from starling_common.wire import Codec
-from starling_messenger.engine.state import PersonState
+from starling_messages.state import PersonState
 from starling_messenger.records import STAGE
 from starling_stream.model.processor import Unit
 

@@ -10,9 +10,9 @@ from starling_common.kafka.topics import CAMPAIGN_PROGRESS, DELIVERY
 from starling_common.settings import Clock
 from starling_common.values import deterministic_id
 from starling_common.wire import Codec
-from starling_messenger.engine.effects import Effect, Report, Request, Step
-from starling_messenger.engine.person import Addressee
-from starling_messenger.engine.state import PersonState
+from starling_messages.effects import Effect, Report, Request, Step
+from starling_messages.person import Addressee
+from starling_messages.state import PersonState
 from starling_stream.model.processor import Unit
 
 STAGE: Final = "messenger"
@@ -47,7 +47,11 @@ class Emitter:
         match effect:
             case Request():
                 topic = REQUEST_TOPICS[effect.in_force.campaign.rules.channel]
-                return topic, self._formats.request.encode(common | _request(effect, now_micros // 1000)), effect.origin.correlation_id
+                return (
+                    topic,
+                    self._formats.request.encode(common | _request(effect, now_micros // 1000)),
+                    effect.origin.correlation_id,
+                )
             case Report():
                 report = common | _report(effect, now_micros // 1000)
                 return DELIVERY, self._formats.report.encode(report), effect.message.correlation_id

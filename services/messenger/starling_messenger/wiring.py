@@ -17,9 +17,9 @@ from starling_common.records.definitions import definitions_fold
 from starling_common.telemetry.metrics import Metrics
 from starling_common.time.instants import wall_clock_micros
 from starling_common.wire import Codec, Record, Registry
+from starling_messages.campaigns import Campaigns, fold_definition
+from starling_messages.state import PersonState
 from starling_messenger.agents import Messenger, Sources, describe
-from starling_messenger.engine.campaigns import Campaigns, fold_definition
-from starling_messenger.engine.state import PersonState
 from starling_messenger.progress import ProgressReporter
 from starling_messenger.records import REQUEST_TOPICS, Emitter, Formats
 from starling_messenger.settings import Settings

@@ -60,6 +60,9 @@ def up(  # noqa: PLR0913, PLR0917 - the command line: each option is an argument
     backfill: Annotated[
         bool | None, typer.Option("--backfill/--no-backfill", help="Backfill new segments with Spark. Default: no.")
     ] = None,
+    campaigns: Annotated[
+        bool | None, typer.Option("--campaigns/--no-campaigns", help="Decide about the messages of campaigns. Default: no.")
+    ] = None,
     scale: Annotated[
         list[str] | None, typer.Option("--scale", help="SERVICE=N: number of workers of a service. Repeatable.")
     ] = None,
@@ -75,7 +78,7 @@ def up(  # noqa: PLR0913, PLR0917 - the command line: each option is an argument
     """Start the embedded stack and every service. On a running instance: start missing parts and apply --scale."""
     instance = instance_at(data_dir)
     names = tuple(name.strip() for name in only.split(",") if name.strip())
-    jobs = {"spark": spark, "lake": lake, "views": views, "backfill": backfill}
+    jobs = {"spark": spark, "lake": lake, "views": views, "backfill": backfill, "campaigns": campaigns}
     workers, workspaces = parse_scale(scale or []), parse_workspaces(workspace or [])
     requested = RequestedOptions(clock=clock, port_base=port_base, scale=workers, only=names, workspaces=workspaces, **jobs)
     # TERM and HUP stop a foreground stack like Ctrl-C. A shell can start a background command with INT ignored, so INT is set too.

@@ -29,12 +29,10 @@ from starling_api.ports import Stored
 from starling_campaigns.definitions.lifecycle import ACTIVATE, PAUSE, RESUME
 from starling_campaigns.definitions.policy import POLICY_KEY
 
+_ACTIVATION: Final = """Validates the campaign again, and answers once the messenger has it: triggers received from then on count.
+Answers 501 for a broadcast, for a channel other than email, and if no messenger runs; 503 while a partition of it is behind."""
 _OPERATIONS: Final = (
-    (
-        ACTIVATE,
-        "Validates the campaign again, and answers once the messenger has it: triggers received from then on count. Answers 501 for a "
-        "broadcast, for a channel other than email, and if no messenger runs; 503 while a partition of the messenger is behind.",
-    ),
+    (ACTIVATE, _ACTIVATION),
     (PAUSE, "A draft, which was never activated, cannot be paused."),
     (RESUME, "A draft, which was never activated, cannot be resumed."),
 )

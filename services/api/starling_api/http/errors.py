@@ -106,8 +106,8 @@ class MessengerBehind(ApiError):
 
     def __init__(self, partitions: Sequence[int]) -> None:
         super().__init__(
-            f"the campaign is active, and partitions {', '.join(map(str, partitions))} of the messenger do not have it yet: a worker "
-            "is starting or has stopped; send the request again, or start starling-messenger"
+            f"the campaign is active, and partitions {', '.join(map(str, partitions))} of the messenger do not have it yet: "
+            "a worker is starting or has stopped; send the request again, or start starling-messenger"
         )
 
 

@@ -43,6 +43,7 @@ def service_parts(data_dir: Path, options: Options, host: Host) -> list[Part]:
         *_workers("projector", data_dir, options, shared, host),
         _single("api", data_dir, ports, shared | _backfill(data_dir, options, host), host),
         *_workers("delivery", data_dir, options, shared, host),
+        *(_workers("messenger", data_dir, options, shared, host) if options.campaigns else ()),
     ]
     jobs = [("spark", "starling_spark.jobs.profiles"), ("lake", "starling_spark.jobs.lake"), ("views", "starling_spark.jobs.views")]
     wanted = {"spark": options.spark, "lake": options.lake, "views": options.views}

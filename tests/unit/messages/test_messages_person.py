@@ -5,10 +5,10 @@ from typing import Any
 import pytest
 
 from starling_common.outcome import Refused, Skipped
-from starling_messenger.engine.campaigns import Campaigns, fold_definition
-from starling_messenger.engine.state import PersonState, UnknownStateFormat, decode_person, encode_person
+from starling_messages.campaigns import Campaigns, fold_definition
+from starling_messages.state import PersonState, UnknownStateFormat, decode_person, encode_person
 from starling_policy import address_digest
-from tests.unit.messenger.stories import DAY_MS, HOUR_MS, MINUTE_MS, NOW, Story, campaign
+from tests.unit.messages.stories import DAY_MS, HOUR_MS, MINUTE_MS, NOW, Story, campaign
 
 MARKETING: dict[str, Any] = {"purpose": "marketing"}
 CONSENTING = {"email": "ada@example.com", "consent": {"email": True}}
@@ -175,7 +175,9 @@ def test_a_failure_gives_the_slot_back_and_wakes_the_waiting_message() -> None:
 
 @pytest.mark.parametrize(("priority", "first"), [(51, "other"), (49, "hello"), (50, "hello")])
 def test_a_free_slot_goes_to_the_highest_priority_then_the_earlier_due_then_the_key(priority: int, first: str) -> None:
-    story = two_campaigns(priority=priority).define(campaign(key="third", trigger={"enter": "third"}, **MARKETING, expires_after="7d"))
+    story = two_campaigns(priority=priority).define(
+        campaign(key="third", trigger={"enter": "third"}, **MARKETING, expires_after="7d")
+    )
     story.policy(**ONE_A_DAY).enters("third", NOW).enters("vip", NOW + 10).enters("else", NOW + 10)
     steps = story.until(NOW + DAY_MS).steps
     assert [(step[0], step[1]) for step in steps] == [("third", "REQUESTED"), (first, "REQUESTED")]
@@ -286,7 +288,9 @@ def test_a_goal_event_may_arrive_before_the_trigger_that_precedes_it() -> None:
 
 
 def test_only_the_first_of_each_outcome_is_progress() -> None:
-    story = Story().define(campaign()).enters("vip", NOW + 1).hears("SENDING", NOW + 2).hears("SENT", NOW + 3).hears("SENT", NOW + 4)
+    story = (
+        Story().define(campaign()).enters("vip", NOW + 1).hears("SENDING", NOW + 2).hears("SENT", NOW + 3).hears("SENT", NOW + 4)
+    )
     assert [(step[1], step[3]) for step in story.steps] == [("REQUESTED", 1), ("SENT", 3)]
 
 

@@ -47,9 +47,9 @@ class Pending(msgspec.Struct, array_like=True):
     campaign: str
     instance: str
     due_at: int
-    at: int
     triggered_at: int
     origin: Origin
+    at: int = 0
     immediate: bool = False
     deferred: bool = False
     segment: str | None = None
@@ -93,7 +93,10 @@ class Decided(msgspec.Struct, array_like=True):
 
 
 class Remembered(msgspec.Struct, array_like=True, frozen=True):
-    """An event that cancels or converts messages whose trigger may still come. `at`: its own time, `until`: when it is forgotten."""
+    """An event that cancels or converts messages whose trigger may still come.
+
+    `at`: its own time, `until`: the clock at which it is forgotten, both epoch ms.
+    """
 
     use: str
     campaign: str

@@ -12,7 +12,7 @@ EVENT_FIELDS: Final = (*BEHAVIOUR_FIELDS, "event_id")
 SUBSCRIBED: Final = "Push Subscribed"
 UNSUBSCRIBED: Final = "Push Unsubscribed"
 PUSH: Final = "push"
-_TOKEN: Final = '"token"'
+_REGISTERS: Final = '"token"'
 MAX_ADDRESS_CHARACTERS: Final = 4_096
 
 INVALID_JSON: Final = (msgspec.DecodeError, RecursionError)
@@ -61,7 +61,7 @@ def device_of(event: Event) -> Device | None:
     if event.seen.name in {SUBSCRIBED, UNSUBSCRIBED}:
         address = _address(event.seen.properties)
         return None if address is None else Device(PUSH, address, event.seen.name == SUBSCRIBED)
-    if _TOKEN not in event.context_text:
+    if _REGISTERS not in event.context_text:
         return None
     device = event.seen.context.get("device")
     address = _address(device) if isinstance(device, Mapping) else None

@@ -4,8 +4,8 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any, Final, TypeAlias
 
-from starling_messenger.engine.campaigns import InForce
-from starling_messenger.engine.state import Decided, Origin
+from starling_messages.campaigns import InForce
+from starling_messages.state import Decided, Origin
 
 STEP_REQUESTED: Final = "REQUESTED"
 STEP_HELD_OUT: Final = "HELD_OUT"

@@ -1,8 +1,8 @@
 """Pure core: the decisions about the messages of one person, in the order of their instants.
 
-Each message is judged at its own instant, with what was true then. An instant up to the clock is settled: the segmenter has fired its
-timers up to there, so no membership change and no trigger at or before it can still come. A message that depends on nothing but its
-trigger is decided on arrival, behind the earlier ones of its person.
+Each message is judged at its own instant, with what was true then. An instant up to the clock is settled: the segmenter has fired
+its timers up to there, so no membership change and no trigger at or before it can still come. A message that depends on nothing but
+its trigger is decided on arrival, behind the earlier ones of its person.
 """
 
 from collections.abc import Callable, Mapping, Sequence
@@ -11,10 +11,11 @@ from typing import Any, Final, NamedTuple
 
 import msgspec
 
+from starling_campaigns.definitions.triggers import EventTrigger, MembershipTrigger
 from starling_common.cassandra.read_models import ARCHIVED
 from starling_common.values import deterministic_id
-from starling_messenger.engine.campaigns import InForce, Use, Workspace
-from starling_messenger.engine.effects import (
+from starling_messages.campaigns import InForce, Use, Workspace
+from starling_messages.effects import (
     BOUNCED,
     CONVERTED,
     FAILED,
@@ -28,7 +29,7 @@ from starling_messenger.engine.effects import (
     Request,
     Step,
 )
-from starling_messenger.engine.state import (
+from starling_messages.state import (
     DROPPED,
     HELD_OUT,
     REQUESTED,
@@ -40,7 +41,6 @@ from starling_messenger.engine.state import (
     Reached,
     Remembered,
 )
-from starling_campaigns.definitions.triggers import EventTrigger, MembershipTrigger
 from starling_policy import (
     Decision,
     Defer,
@@ -148,7 +148,8 @@ class Addressee:
                 continue
             if origin.sequence > state.sequences.get(key, 0):
                 state.sequences[key] = origin.sequence
-                self._trigger(found, str(origin.sequence), at, origin, segment=segment, entered=entered)
+                due_at = at + found.campaign.delay_ms
+                self._await(found, Pending(key, str(origin.sequence), due_at, at, origin, segment=segment, entered=entered))
 
     def does(self, event: Happened, use: Use, campaign: str, origin: Origin) -> None:
         """Apply an event that a campaign selects."""
@@ -208,46 +209,27 @@ class Addressee:
             return
         if any(one.campaign == found.campaign.key and one.instance == event.event_id for one in self._known()):
             return
-        self._trigger(found, event.event_id, event.at, origin, segment=trigger.while_segment, event=event.text)
+        due_at, segment = event.at + found.campaign.delay_ms, trigger.while_segment
+        one = Pending(found.campaign.key, event.event_id, due_at, event.at, origin, segment=segment, event=event.text)
+        self._await(found, one)
 
     def _known(self) -> Sequence[Pending | Decided]:
         return (*self.state.pending, *self.state.decided)
 
-    def _trigger(
-        self,
-        found: InForce,
-        instance: str,
-        at: int,
-        origin: Origin,
-        *,
-        segment: str | None,
-        entered: bool = True,
-        event: str | None = None,
-    ) -> None:
-        campaign, state = found.campaign, self.state
-        due_at = at + campaign.delay_ms
-        first = waiting_message(Message(campaign.rules, due_at), self.campaigns.policy).at
-        before_event = event is not None and segment is not None
-        pending = Pending(
-            campaign=campaign.key,
-            instance=instance,
-            due_at=due_at,
-            at=max(first, self.clock, state.judged_until),
-            triggered_at=at,
-            origin=origin,
-            immediate=first == at and not before_event,
-            segment=segment,
-            entered=entered,
-            event=event,
-            before_event=before_event,
-        )
-        for change in state.segments.get(segment or "", ()):
-            if change.entered != entered:
-                pending.left_at = _earliest(pending.left_at, change.at, at)
-        for event_before in state.remembered:
-            if event_before.use == Use.CANCEL.value and event_before.campaign == campaign.key:
-                pending.cancelled_at = _earliest(pending.cancelled_at, event_before.at, at)
-        state.pending.append(pending)
+    def _await(self, found: InForce, one: Pending) -> None:
+        """Let a new message wait for its first judgement, with the cancellations that are known already."""
+        state, campaign = self.state, found.campaign
+        first = waiting_message(Message(campaign.rules, one.due_at), self.campaigns.policy).at
+        one.before_event = one.event is not None and one.segment is not None
+        one.immediate = first == one.triggered_at and not one.before_event
+        one.at = max(first, self.clock, state.judged_until)
+        for change in state.segments.get(one.segment or "", ()):
+            if change.entered != one.entered:
+                one.left_at = _earliest(one.left_at, change.at, one.triggered_at)
+        for event in state.remembered:
+            if event.use == Use.CANCEL.value and event.campaign == campaign.key:
+                one.cancelled_at = _earliest(one.cancelled_at, event.at, one.triggered_at)
+        state.pending.append(one)
 
     def _selected(self, event: Remembered) -> None:
         """Apply an event to the messages that it concerns, and to those that a later record triggers at an earlier instant."""
@@ -332,7 +314,7 @@ class Addressee:
             case Send():
                 self._request(one, found, decision, person)
             case Drop(reason) if reason == HOLDOUT:
-                self._conclude(one, found, HELD_OUT, at, decision.variant)
+                self._conclude(one, found, _End(HELD_OUT, at, decision.variant))
             case Drop(reason):
                 self._drop(one, reason, at, decision.variant)
 
@@ -360,6 +342,7 @@ class Addressee:
         return Person(known.user_id, known.traits, known.devices, known.consent_changes, tuple(suppressions), known.history)
 
     def traits(self) -> Mapping[str, Any]:
+        """Return the traits of the person."""
         if self._traits is None:
             self._traits = _object.decode(self.state.traits)
         return self._traits
@@ -372,7 +355,7 @@ class Addressee:
         devices = channel in person.devices
         addresses = addresses_of(channel, person)
         addresses = ("",) if addresses is None else addresses
-        message = self._conclude(one, found, REQUESTED, one.at, decision.variant, addresses if devices else ("",))
+        message = self._conclude(one, found, _End(REQUESTED, one.at, decision.variant, devices=addresses if devices else ("",)))
         remaining = one.due_at + found.campaign.rules.expires_after_ms - one.at
         for delivery_id, address in zip(message.delivery_ids, addresses, strict=True):
             device = address if devices else None
@@ -380,16 +363,13 @@ class Addressee:
                 Request(delivery_id, found, decision.variant, address, device, person.traits, one.event, one.origin, remaining)
             )
 
-    def _conclude(
-        self, one: Pending, found: InForce, status: str, at: int, variant: str | None, devices: Sequence[str] = ("",)
-    ) -> Decided:
+    def _conclude(self, one: Pending, found: InForce, end: "_End") -> Decided:
         """Conclude a message that is requested or held out."""
-        rules = found.campaign.rules
-        message = self._close(one, found, status, at, variant, devices=devices)
-        self.state.past(
-            PastMessage(at, rules.channel, rules.purpose, rules.campaign, rules.dedupe_key, status == HELD_OUT), LEDGER_MS
-        )
-        self.effects.append(Step(message, STEP_HELD_OUT if status == HELD_OUT else STEP_REQUESTED, at))
+        rules, held_out = found.campaign.rules, end.status == HELD_OUT
+        message = self._close(one, found, end)
+        past = PastMessage(end.at, rules.channel, rules.purpose, rules.campaign, rules.dedupe_key, held_out)
+        self.state.past(past, LEDGER_MS)
+        self.effects.append(Step(message, STEP_HELD_OUT if held_out else STEP_REQUESTED, end.at))
         for event in self.state.remembered:
             if event.use == Use.GOAL.value:
                 self._converts(message, event)
@@ -397,34 +377,25 @@ class Addressee:
 
     def _drop(self, one: Pending, reason: str, at: int, variant: str | None = None) -> None:
         found = self.campaigns.campaigns.get(one.campaign)
-        message = self._close(one, found, DROPPED, at, variant, reason)
+        message = self._close(one, found, _End(DROPPED, at, variant, reason))
         self.effects.append(Step(message, STEP_DROPPED, at, reason))
         if found is not None:
             self.effects.append(Report(message, found, SUPPRESSED, at, reason))
 
-    def _close(
-        self,
-        one: Pending,
-        found: InForce | None,
-        status: str,
-        at: int,
-        variant: str | None,
-        reason: str | None = None,
-        devices: Sequence[str] = ("",),
-    ) -> Decided:
+    def _close(self, one: Pending, found: InForce | None, end: "_End") -> Decided:
         self.state.pending.remove(one)
-        self._judged(at)
+        self._judged(end.at)
         message = Decided(
             campaign=one.campaign,
             instance=one.instance,
             version=0 if found is None else found.version,
-            variant=variant,
+            variant=end.variant,
             due_at=one.due_at,
-            decided_at=at,
-            status=status,
-            delivery_ids=[delivery_id(self.workspace, one.campaign, self.user_id, one.instance, device) for device in devices],
+            decided_at=end.at,
+            status=end.status,
+            delivery_ids=[delivery_id(self.workspace, one.campaign, self.user_id, one.instance, device) for device in end.devices],
             correlation_id=one.origin.correlation_id,
-            reason=reason,
+            reason=end.reason,
         )
         self.state.decided.append(message)
         return message
@@ -476,6 +447,16 @@ class Addressee:
                 self.effects.append(Report(message, found, FAILED, at, UNKNOWN))
             for one in message.delivery_ids:
                 self._gives_back(message, one)
+
+
+class _End(NamedTuple):
+    """How a message ends to wait. `devices`: an id for each; one empty text for a single address."""
+
+    status: str
+    at: int
+    variant: str | None
+    reason: str | None = None
+    devices: Sequence[str] = ("",)
 
 
 def delivery_id(workspace: str, campaign: str, user_id: str, instance: str, device: str) -> str:

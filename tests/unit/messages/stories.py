@@ -1,15 +1,15 @@
-"""One person's story with the messenger's engine: what happens, and what was decided. The state passes through its bytes each time."""
+"""One person's story with the messenger's engine: what happens, and what was decided. The state passes through its bytes."""
 
 import json
 from dataclasses import dataclass, field
 from typing import Any
 
 from starling_common.outcome import Done
-from starling_messenger.engine.campaigns import Campaigns, Use, fold_definition, wants
-from starling_messenger.engine.effects import Effect, Report, Request, Step
-from starling_messenger.engine.person import Addressee, Happened, MembershipChange, Outcome
-from starling_messenger.engine.state import Origin, PersonState, decode_person, encode_person
-from starling_messenger.events import event_of
+from starling_messages.campaigns import Campaigns, Use, fold_definition, wants
+from starling_messages.effects import Effect, Report, Request, Step
+from starling_messages.events import event_of
+from starling_messages.person import Addressee, Happened, MembershipChange, Outcome
+from starling_messages.state import Origin, PersonState, decode_person, encode_person
 from starling_policy import ConsentChange
 
 HOUR_MS = 3_600_000
@@ -88,7 +88,7 @@ class Story:
     def does(self, name: str, at: int, event_id: str = "e1", received_at: int | None = None, **properties: Any) -> "Story":
         """Do something."""
         received = at if received_at is None else received_at
-        fields = (received * 1000, at, name, "m", [], json.dumps(properties), "{}", "c", event_id)
+        fields: tuple[Any, ...] = (received * 1000, at, name, "m", [], json.dumps(properties), "{}", "c", event_id)
         event = event_of(fields)
         person = self._person()
         for use, key in wants(self._campaigns.of(WORKSPACE), event.seen):
@@ -142,7 +142,14 @@ class Story:
         ]
 
     def _change(
-        self, segment: str, at: int, *, entered: bool, cause: str = "EVENT", received_at: int | None = None, sequence: int | None = None
+        self,
+        segment: str,
+        at: int,
+        *,
+        entered: bool,
+        cause: str = "EVENT",
+        received_at: int | None = None,
+        sequence: int | None = None,
     ) -> "Story":
         following = self._sequences.get(segment, 0) + 1
         self._sequences[segment] = sequence or (following if following % 2 == entered else following + 1)
