@@ -19,7 +19,7 @@ from starling_cli.settle.broker import Offsetter
 from starling_cli.settle.progress import stages_of
 from starling_cli.settle.settle import Pipeline
 from starling_cli.status import service_of
-from starling_common.kafka.topics import PROGRESS, Stage, load_catalogue
+from starling_common.kafka.topics import PROGRESS, SEGMENT_CLOCK, Stage, load_catalogue
 from starling_local.errors import NotPossible
 from starling_local.instance import Instance, Options, default_data_dir
 from starling_local.stack.launch import running_report
@@ -34,6 +34,7 @@ REMOTE_URL: Final = "STARLING_REMOTE_API_URL"
 REMOTE_TOKEN: Final = "STARLING_REMOTE_API_TOKEN"  # noqa: S105 - a name
 """Environment variables of an installation that is not a local instance."""
 
+_TICKING: Final = frozenset({PROGRESS, SEGMENT_CLOCK})
 _NO_SCREEN_COLUMNS: Final = 100_000
 
 
@@ -141,7 +142,7 @@ def pipeline_of(instance: Instance) -> Iterator[Pipeline]:
 
 
 def _settling(stages: Sequence[Stage], options: Options) -> Sequence[Stage]:
-    """Return the stages, under the wall clock without the progress topic: the segmenter publishes to it every second."""
+    """Return the stages, under the wall clock without the topics to which the segmenter publishes every second."""
     if options.clock == "event":
         return stages
-    return [replace(stage, inputs=tuple(topic for topic in stage.inputs if topic != PROGRESS)) for stage in stages]
+    return [replace(stage, inputs=tuple(topic for topic in stage.inputs if topic not in _TICKING)) for stage in stages]
