@@ -30,12 +30,13 @@ class PastMessage(NamedTuple):
 
 
 class ConsentChange(NamedTuple):
-    """An explicit change of consent. `purpose` None: every purpose of the channel. `at`: epoch ms."""
+    """An explicit change of consent. `purpose` None: every purpose of the channel. `at`: epoch ms. `source`: where it was made."""
 
     channel: str
     purpose: str | None
     granted: bool
     at: int
+    source: str = "api"
 
 
 class Suppression(NamedTuple):

@@ -32,6 +32,7 @@ from starling_api.http.problems import answer_errors
 from starling_api.http.system import Checks, system_routes
 from starling_api.http.telemetry import Telemetry
 from starling_api.lists.routes import list_router
+from starling_api.messages.routes import message_router
 from starling_api.outcomes.routes import outcome_router
 from starling_api.policy.routes import policy_router
 from starling_api.preview.routes import preview_router
@@ -67,7 +68,7 @@ def build_app(
     app = FastAPI(
         title="Starling",
         version="1",
-        summary="Segments, their members, computed traits, lists, webhooks, and drafts of campaigns",
+        summary="Segments, their members, computed traits, lists, webhooks, and campaigns",
         description=_DESCRIPTION,
         docs_url=None,
         redoc_url=None,
@@ -111,6 +112,7 @@ def _routers(metrics: Metrics, alive: Checks, ready: Checks) -> Sequence[APIRout
         export_router,
         backfill_router,
         policy_router,
+        message_router,
         audit_router,
         credential_routes(
             TOKEN, "/v1/tokens", lambda services: services.token_commands, (TokenModel, IssuedTokenModel, TokenPageModel)

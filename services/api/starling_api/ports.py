@@ -4,7 +4,8 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, NamedTuple, Protocol, TypeAlias
 
-from starling_api.definitions.definition import Change, Definition
+from starling_api.definitions.definition import Author, Change, Definition
+from starling_api.messages.bodies import RequestedConsent, RequestedSuppressions
 
 NowMicros: TypeAlias = Callable[[], int]
 Sleep: TypeAlias = Callable[[float], None]
@@ -275,3 +276,13 @@ class Messenger(Protocol):
 
     def await_definitions(self) -> None:
         """Return once every partition has the definitions that are written now. Raises: MessengerBehind, BrokerUnavailable."""
+
+
+class MessageRecords(Protocol):
+    """The topics of explicit consent and of suppressed addresses."""
+
+    def consent(self, author: Author, user_id: str, change: RequestedConsent) -> int:
+        """Publish a change of consent; return its instant, epoch ms. Raises: BrokerUnavailable."""
+
+    def suppressions(self, author: Author, channel: str, wanted: RequestedSuppressions) -> None:
+        """Publish the suppression of addresses, or its end. Raises: BrokerUnavailable."""

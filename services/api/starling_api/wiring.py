@@ -35,6 +35,8 @@ from starling_api.http.dependencies import Services
 from starling_api.lists.lists import Lists
 from starling_api.lists.publisher import ListFeed
 from starling_api.lists.store import CassandraLists
+from starling_api.messages.people import MessengerPeople
+from starling_api.messages.publisher import MessageTopics
 from starling_api.outcomes.outcomes import Outcomes
 from starling_api.preview.past_reader import CassandraPasts
 from starling_api.preview.previews import Previews
@@ -89,7 +91,7 @@ class Api:
     database: Database
     logs: Sequence[TopicLog]
     streams: Streams
-    states: SegmenterStates
+    states: Sequence[SegmenterStates | MessengerPeople]
     backfill: BackfillService
     threads: Threads
     webhook_sender: WebhookSender
@@ -122,7 +124,8 @@ class Api:
         self.streams.close()
         for topic_log in self.logs:
             topic_log.close()
-        self.states.close()
+        for states in self.states:
+            states.close()
         self.database.close()
 
     def _sweep(self) -> None:
@@ -160,6 +163,7 @@ def build_api(settings: ApiSettings) -> Api:
     quota = Quota(limits, settings.workspace_segments, settings.workspace_work)
     claims = CassandraClaims(database)
     tokens, write_keys = (CredentialTopic(settings.kafka.brokers, registry, kind.topic) for kind in (TOKEN, WRITE_KEY))
+    people = MessengerPeople(database, settings.kafka.brokers, registry)
     messenger = MessengerProgress(settings.kafka.brokers, registry, partitions)
     commands = Commands(
         claims, definitions, publisher.publish, wall_clock_micros, time.sleep, queries.is_stopped, zone_of, quota, messenger
@@ -180,6 +184,8 @@ def build_api(settings: ApiSettings) -> Api:
         backfills=backfills,
         token_commands=CredentialCommands(TOKEN, tokens, wall_clock_micros),
         write_key_commands=CredentialCommands(WRITE_KEY, write_keys, wall_clock_micros),
+        people=people,
+        message_topics=MessageTopics(settings.kafka.brokers, registry, partitions, wall_clock_micros),
         audit=Audit(AuditTopic(settings.kafka.brokers, registry).publish, audit_log, wall_clock_micros),
         body_timeout_seconds=settings.body_timeout_seconds,
         gate=Gate(settings.workspace_previews, settings.workspace_previews_waiting, settings.workspace_previews_wait_seconds),
@@ -196,7 +202,7 @@ def build_api(settings: ApiSettings) -> Api:
 
     app = build_app(services, metrics, ready, origins, alive=threads.failures)
     followed = [topic.followed for topic in (tokens, write_keys, messenger)]
-    connections = database, (feed, outcome_log, audit_log), streams, states
+    connections = database, (feed, outcome_log, audit_log), streams, (states, people)
     return Api(app, settings, commands, *connections, backfill, threads, services.webhook_sender, followed)
 
 

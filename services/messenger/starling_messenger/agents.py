@@ -25,7 +25,7 @@ _CHANGE_FIELDS: Final = (
 )  # fmt: skip
 _PROFILE_FIELDS: Final = ("received_at", "event_time", "change", "traits", "order", "previous_order")
 _REPORT_FIELDS: Final = ("received_at", "event_time", "delivery_id", "outcome", "detail", "campaign")
-_CONSENT_FIELDS: Final = ("received_at", "workspace", "user_id", "channel", "purpose", "granted", "changed_at")
+_CONSENT_FIELDS: Final = ("received_at", "workspace", "user_id", "channel", "purpose", "granted", "changed_at", "source")
 _TRAIT_CHANGES: Final = frozenset({"TRAITS", "COMPUTED", "GROUP", "LINKED"})
 
 
@@ -294,8 +294,8 @@ def _consent_decoder(codec: Codec) -> Callable[[bytes], Decoded]:
     read = FieldReader(codec, _CONSENT_FIELDS)
 
     def decode(value: bytes) -> Decoded:
-        received_at, workspace, user_id, channel, purpose, granted, changed_at = read(value)
-        return Decoded(ConsentChange(channel, purpose, granted, changed_at), received_at, None, record_key(workspace, user_id))
+        received_at, workspace, user_id, *change = read(value)
+        return Decoded(ConsentChange(*change), received_at, None, record_key(workspace, user_id))
 
     return decode
 

@@ -20,6 +20,8 @@ from starling_api.http.access.auth import Tokens
 from starling_api.http.dependencies import Services
 from starling_api.http.errors import MessengerBehind
 from starling_api.lists.lists import ListChange, ListRow, Lists
+from starling_api.messages.bodies import RequestedConsent, RequestedSuppressions
+from starling_api.messages.people import KnownPerson
 from starling_api.outcomes.outcomes import Outcomes
 from starling_api.ports import (
     Claim,
@@ -246,6 +248,25 @@ class MemoryCredentials:
         assert fold_credentials(self.known, key, record) == Done(self.known)
 
 
+class MemoryPeople:
+    """The states of a messenger, and the topics of consent and suppressions, in memory."""
+
+    def __init__(self) -> None:
+        self.known: KnownPerson | None = None
+        self.consents: list[tuple[str, RequestedConsent]] = []
+        self.suppressed: list[tuple[str, RequestedSuppressions]] = []
+
+    def person(self, workspace: str, user_id: str) -> KnownPerson | None:
+        return self.known
+
+    def consent(self, author: Author, user_id: str, change: RequestedConsent) -> int:
+        self.consents.append((user_id, change))
+        return 1_772_357_400_000
+
+    def suppressions(self, author: Author, channel: str, wanted: RequestedSuppressions) -> None:
+        self.suppressed.append((channel, wanted))
+
+
 class MemoryMessenger:
     """A messenger that has every definition at once, or never."""
 
@@ -344,6 +365,7 @@ class World:
     timezones: str = ""
     quota: Quota | None = None
     messenger: "MemoryMessenger | None" = None
+    people: "MemoryPeople" = field(default_factory=lambda: MemoryPeople())
 
     def __post_init__(self) -> None:
         self.created_tokens = MemoryCredentials(lambda: self.broker_is_down)
@@ -401,7 +423,7 @@ class World:
         feeding = (self.lists, self.feed, outcomes, Streams(2, 0.01), MaterialisedViews(self.views), Reports(self.reports))
         reading = (self.previews, self.exports, self.backfills)
         audit = Audit(self.publish_audit, self.audit_log, lambda: self.micros)
-        return Services(self.commands, self.queries, self.answers, tokens, *feeding, *reading, *credentials, audit)
+        return Services(self.commands, self.queries, self.answers, tokens, *feeding, *reading, *credentials, audit, self.people, self.people)
 
     def publish_audit(self, record: Mapping[str, Any]) -> None:
         if self.audit_is_down:

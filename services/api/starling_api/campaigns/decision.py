@@ -1,9 +1,6 @@
-"""Pure core: what the API states about the decision of a message, which only the messenger can make."""
+"""Pure core: what previews and dry runs state about the decision of a message."""
 
 from typing import Final
 
-UNKNOWN_DECISION: Final = (
-    "unknown: consent changes, suppressions, devices and earlier messages are in the state of the messenger, which this version "
-    "does not have; POST /v1/policy/check evaluates given ones"
-)
-"""Why no answer of the API states whether a message would be sent."""
+UNKNOWN_DECISION: Final = "unknown: this call renders and counts, and evaluates no policy; POST /v1/policy/check decides about one user"
+"""Why no answer of a preview or a dry run states whether a message would be sent."""

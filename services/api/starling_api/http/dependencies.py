@@ -24,8 +24,9 @@ from starling_api.http.access.rate_limits import RateLimits, Rates
 from starling_api.http.errors import BadRequest, BodyTimeout, Forbidden, TokensUnknown, TooLarge, Unauthenticated
 from starling_api.http.pagination import DEFAULT_LIMIT, MAX_LIMIT, PageOf
 from starling_api.lists.lists import Lists
+from starling_api.messages.people import People
 from starling_api.outcomes.outcomes import Outcomes
-from starling_api.ports import Answers
+from starling_api.ports import Answers, MessageRecords
 from starling_api.preview.previews import Previews
 from starling_api.reports.audience_report import Reports
 from starling_api.reports.views import MaterialisedViews
@@ -63,6 +64,8 @@ class Services:
     token_commands: CredentialCommands
     write_key_commands: CredentialCommands
     audit: Audit
+    people: People
+    message_topics: MessageRecords
     body_timeout_seconds: float = 30.0
     gate: Gate = field(default_factory=lambda: Gate(4, 8, 10))
     rate_limits: RateLimits = field(default_factory=lambda: RateLimits(Rates()))

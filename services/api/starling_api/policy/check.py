@@ -1,16 +1,32 @@
 """Pure core: decides about a requested check and returns the response document."""
 
 from collections.abc import Mapping
+from dataclasses import replace
 from typing import Any, Final
+
+import msgspec
 
 from starling_api.policy.request import RequestedCheck
 from starling_common.time.instants import format_instant, parse_instant
-from starling_policy import Decision, Defer, Drop, Message, Person, Send, decide
+from starling_messages.state import PersonState
+from starling_policy import Decision, Defer, Drop, History, Message, Person, Send, decide
 from starling_segments import DefinitionRefused, FieldError
 
 Document = dict[str, Any]
 
 _INSTANT_SUFFIX: Final = "_at"
+
+
+def with_known(requested: RequestedCheck, state: PersonState) -> RequestedCheck:
+    """Return the check with what the messenger keeps of the user, as far as the body does not give it."""
+    kept: dict[str, Any] = {
+        "devices": {channel: tuple(addresses) for channel, addresses in state.devices.items()},
+        "consent_changes": tuple(state.consent),
+        "history": History(state.ledger),
+        "traits": msgspec.json.decode(state.traits),
+    }
+    names = {"devices": "devices", "consent": "consent_changes", "messages": "history", "traits": "traits"}
+    return replace(requested, **{to: kept[to] for name, to in names.items() if name not in requested.given})
 
 
 def checked(requested: RequestedCheck, traits: Mapping[str, Any], as_of: str | None) -> Document:

@@ -1,7 +1,6 @@
 """Pure core: parses the body of a policy check into a message, a policy and what is known of the user.
 
-The messenger, which will send messages, does not exist yet. The body therefore contains what its state will contain. A campaign
-and a policy may be the stored ones.
+What the body does not give comes from the messenger's state of the user. A campaign and a policy may be the stored ones.
 """
 
 from collections.abc import Callable, Mapping
@@ -72,6 +71,8 @@ class RequestedCheck:
     consent_changes: tuple[ConsentChange, ...]
     suppressions: tuple[Suppression, ...]
     history: History
+    given: frozenset[str] = frozenset()
+    """The fields of the body. What is not given comes from the messenger."""
 
 
 def with_stored(document: object, stored: Callable[[str, str], Mapping[str, Any] | None]) -> object:
@@ -115,6 +116,7 @@ def requested_check(document: object, timezone: str) -> RequestedCheck:
         consent_changes=_read_list(document, "consent", location, MAX_CONSENT_CHANGES, _read_consent),
         suppressions=_read_list(document, "suppressions", location, MAX_SUPPRESSIONS, _read_suppression),
         history=History(_read_list(document, "messages", location, MAX_MESSAGES, _read_message)),
+        given=frozenset(name for name, value in document.items() if value is not None),
     )
     finish(validation)
     return found

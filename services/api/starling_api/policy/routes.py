@@ -10,9 +10,11 @@ from starling_api.definitions.routes import COMMON
 from starling_api.http.dependencies import Body, UsedServices, Viewer, parse_definition
 from starling_api.http.openapi.bodies import body_of
 from starling_api.http.problems import problems
-from starling_api.policy.check import checked
+from starling_api.messages.shown import as_of
+from starling_api.policy.check import checked, with_known
 from starling_api.policy.models import PolicyDecisionModel
 from starling_api.policy.request import RequestedCheck, requested_check, with_stored
+from starling_messages.state import PersonState
 
 policy_router = APIRouter(prefix="/v1/policy", tags=["policy"])
 
@@ -36,10 +38,14 @@ def _requested(body: Body, services: UsedServices, caller: Viewer) -> RequestedC
 )
 def check(services: UsedServices, caller: Viewer, wanted: Annotated[RequestedCheck, Depends(_requested)]) -> Response:
     """The decision about a message that is due at `at`, with the result of every check. Membership, cancelling events and rivals
-    are not considered. Traits come from the profile unless they are given. Nothing is stored.
+    are not considered. Devices, explicit consent, earlier messages and traits come from the messenger unless they are given; traits
+    from the profile without one. Suppressions are those that are given. Nothing is stored.
     """
-    as_of = services.queries.as_of()
+    known = services.people.person(caller.workspace, wanted.user)
+    if known is not None and known.state != PersonState():
+        wanted = with_known(wanted, known.state)
+    reflected = as_of(known) or services.queries.as_of()
     traits: Any = wanted.traits
     if traits is None:
         traits = services.queries.profile(caller.workspace, wanted.user)["traits"]
-    return JSONResponse(checked(wanted, traits, as_of))
+    return JSONResponse(checked(wanted, traits, reflected))

@@ -6,6 +6,7 @@ from typing import Any, Final
 from starling_api.definitions.kinds import READ_ONLY
 from starling_api.definitions.webhook_fields import BATCH_DEFAULTS, BATCH_LIMITS, FORMATS, MASK, MAX_HEADER_CHARACTERS, MAX_HEADERS
 from starling_api.lists.uploads import MAX_IDS
+from starling_api.messages.bodies import CONSENT_CHANNELS, MAX_ADDRESSES
 from starling_api.policy.schema import policy_schemas
 from starling_campaigns.definitions.campaign import REQUIRED_FIELDS
 from starling_campaigns.definitions.targets import CHANNEL_FIELDS, COMMON_FIELDS
@@ -102,11 +103,35 @@ def body_schemas() -> dict[str, Schema]:
         "ListUpdate": _body("A new or a changed list", _LIST | read_only(), []),
         "LookupRequest": _body("The users, and the segments, of a look-up", _LOOKUP, ["users"]),
         **policy_schemas(),
+        **_message_bodies(),
         **_CREDENTIALS,
         **_delivery_bodies(),
         "UserIds": _body("User ids", {"users": {"type": "array", "items": {"type": "string"}, "maxItems": MAX_IDS}}, ["users"]),
     }
     return {name: _with_components(schema, names) for name, schema in found.items()}
+
+
+def _message_bodies() -> dict[str, Schema]:
+    address: Schema = {"type": "string", "minLength": 1}
+    return {
+        "ConsentChange": _body(
+            "An explicit change of consent",
+            {
+                "channel": {"type": "string", "enum": list(CONSENT_CHANNELS)},
+                "purpose": {"type": ["string", "null"], "pattern": KEY_PATTERN, "description": "null: every purpose"},
+                "granted": {"type": "boolean"},
+            },
+            ["channel", "granted"],
+        ),
+        "SuppressionRequest": _body(
+            "Addresses to suppress",
+            {
+                "addresses": {"type": "array", "items": address, "minItems": 1, "maxItems": MAX_ADDRESSES},
+                "suppressed": {"type": "boolean", "default": True, "description": "false ends the suppression"},
+            },
+            ["addresses"],
+        ),
+    }
 
 
 def read_only() -> dict[str, Schema]:

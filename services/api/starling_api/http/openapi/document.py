@@ -29,6 +29,7 @@ _TAGS: Final[Mapping[str, str]] = {
     "backfills": "Spark jobs that gather the history of new segments",
     "views": "Materialised views",
     "reports": "Reports that Spark computes",
+    "messages": "Messages of campaigns to users, their consent, and suppressed addresses",
     "policy": "Whether, when and why a message to a user would be sent",
     "tokens": "API tokens: created, rotated and revoked without a restart",
     "write keys": "Write keys of ingest: created, scoped, rotated and revoked without a restart",

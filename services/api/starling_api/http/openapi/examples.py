@@ -50,6 +50,7 @@ _NO_DECISION: Final[Document] = {
     "verdict_reason": UNKNOWN_DECISION,  # vocabulary: verdict: a field of the contract
     "as_of": _INSTANT,
 }
+_CONSENT: Final[Document] = {"channel": "email", "purpose": "marketing", "granted": False}
 _LIST: Final[Document] = {"key": "fair-2026", "name": "Spring fair 2026", "description": "", **_SERVER}
 _USERS: Final[Document] = {"users": ["ada", "grace"]}
 _UPLOAD: Final[Document] = {"key": "fair-2026", "users": 2}
@@ -253,6 +254,21 @@ EXAMPLES: Final[dict[str, Example]] = {
             "messages": [{"at": "2026-03-01T08:00:00.000Z", "channel": "email", "campaign": "welcome"}],
         },
         _DECISION,
+    ),
+    "list_user_messages": Example(
+        None,
+        _page(
+            {
+                "delivery_id": "0c4a1b4c-5a0e-5d6e-9b0a-4e5a8c1a7c11", "campaign": "win-back", "instance": "3", "version": 2,
+                "variant": "a", "due_at": _INSTANT, "decided_at": _INSTANT, "status": "requested", "reason": None,
+                "outcomes": [{"outcome": "SENT", "at": _INSTANT, "reason": None, "value": None}],
+            }
+        ),
+    ),
+    "get_user_consent": Example(None, {"items": [{**_CONSENT, "source": "page", "at": _INSTANT}], "as_of": _INSTANT}),
+    "change_user_consent": Example(_CONSENT, {**_CONSENT, "source": "api", "at": _INSTANT}),
+    "suppress_addresses": Example(
+        {"addresses": ["ada@example.com"]}, {"channel": "email", "suppressed": True, "addresses": 1}
     ),
     "create_token": Example({"name": "release pipeline", "role": "editor"}, {**_TOKEN, "secret": _TOKEN_SECRET}),
     "list_tokens": Example(None, _page(_TOKEN)),

@@ -1,0 +1,1 @@
+"""Messages to people: what the messenger keeps of each, explicit consent, and suppressed addresses."""
