@@ -5,8 +5,8 @@ its timers up to there, so no membership change and no trigger at or before it c
 its trigger is decided on arrival, behind the earlier ones of its person.
 """
 
-from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field, replace
 from typing import Any, Final, NamedTuple
 
 import msgspec
@@ -182,12 +182,16 @@ class Addressee:
     def advance(self) -> None:
         """Decide the messages up to and at the clock, and those that wait for nothing."""
         self._time_out()
+        self._end_without_judgement()
         while self.state.pending:
             first = min(self.state.pending, key=self._order)
-            at = self._instant(first)
-            if at > self.clock and not first.immediate:
+            if first.at > self.clock and not first.immediate:
                 break
-            self._settle(first, at)
+            self._judge(first)
+        for one in list(self.state.pending):
+            cancelled = self._cancelled(one)
+            if cancelled is not None and cancelled[0] <= self.clock:
+                self._drop(one, cancelled[1], cancelled[0])
         while len(self.state.pending) > MAX_PENDING:
             self._drop(max(self.state.pending, key=self._order), TOO_MANY, self.clock)
         self._settled_until = self.clock
@@ -195,7 +199,7 @@ class Addressee:
 
     def due_ms(self) -> int | None:
         """Return the next instant at which time alone has an effect, epoch ms; None for never."""
-        instants = [self._instant(one) for one in self.state.pending]
+        instants = [at for one in self.state.pending for at in self._instants(one)]
         instants += [at for one in self.state.decided if (at := self._unknown_at(one)) is not None]
         return min(instants, default=None)
 
@@ -249,37 +253,40 @@ class Addressee:
         """Return the sort key of the next judgement. Equal ones keep the order of their arrival."""
         found = self.campaigns.campaigns.get(one.campaign)
         priority = 0 if found is None else found.campaign.rules.priority
-        return self._instant(one), -priority, one.due_at, one.campaign
+        return one.at, -priority, one.due_at, one.campaign
 
-    def _instant(self, one: Pending) -> int:
-        """Return when something about a waiting message is settled: its membership, its end or its evaluation."""
+    def _instants(self, one: Pending) -> Iterator[int]:
+        """Yield the instants at which something about a waiting message is settled."""
+        yield one.at
         if one.before_event:
-            return one.triggered_at
-        found = self.campaigns.campaigns.get(one.campaign)
-        if found is None or found.status == ARCHIVED:
-            return min(one.at, self.clock)
-        cancelled = self._cancelled(one, found)
-        return one.at if cancelled is None else min(one.at, cancelled[0])
+            yield one.triggered_at
+        cancelled = self._cancelled(one)
+        if cancelled is not None:
+            yield cancelled[0]
 
-    def _cancelled(self, one: Pending, found: InForce) -> tuple[int, str] | None:
+    def _cancelled(self, one: Pending) -> tuple[int, str] | None:
         """Return the instant at which the first cancellation has its effect, and its reason; at a tie the exit's."""
-        left = one.left_at if found.campaign.cancel.left else None
+        found = self.campaigns.campaigns.get(one.campaign)
+        left = one.left_at if found is not None and found.campaign.cancel.left else None
         causes = [(at, why) for at, why in ((left, LEFT_SEGMENT), (one.cancelled_at, CANCELLED)) if at is not None]
         first = min(causes, key=lambda cause: cause[0], default=None)
         return None if first is None else (max(first[0], self._settled_until), first[1])
 
-    def _settle(self, one: Pending, at: int) -> None:
-        found = self.campaigns.campaigns.get(one.campaign)
-        if one.before_event:
-            one.before_event = False
-            if not self.state.was_member(one.segment or "", one.triggered_at):
-                self.state.pending.remove(one)
-            return
-        if found is None or found.status == ARCHIVED:
-            self._drop(one, ARCHIVED, max(at, self.clock))
-            return
-        cancelled = self._cancelled(one, found)
-        if cancelled is not None and cancelled[0] < one.at:
+    def _end_without_judgement(self) -> None:
+        """Remove the messages of archived campaigns, and of people who were no members just before the event."""
+        for one in list(self.state.pending):
+            found = self.campaigns.campaigns.get(one.campaign)
+            if found is None or found.status == ARCHIVED:
+                self._drop(one, ARCHIVED, self.clock)
+            elif one.before_event and one.triggered_at <= self.clock:
+                one.before_event = False
+                if not self.state.was_member(one.segment or "", one.triggered_at):
+                    self.state.pending.remove(one)
+
+    def _judge(self, one: Pending) -> None:
+        found = self.campaigns.campaigns[one.campaign]
+        cancelled = self._cancelled(one)
+        if cancelled is not None and cancelled[0] < one.at and not one.immediate:
             self._drop(one, cancelled[1], cancelled[0])
         elif found.paused:
             self._look_later(one, found, cancelled)
@@ -305,7 +312,7 @@ class Addressee:
         exits = (one.left_at,) if one.left_at is not None and found.campaign.cancel.left else ()
         events = () if one.cancelled_at is None else (one.cancelled_at,)
         message = Message(rules, one.due_at, one.instance, one.triggered_at, exits, events)
-        person = self._person(rules.channel)
+        person = self.known(rules.channel)
         decision = decide(message, person, self.campaigns.policy, at)
         match decision.outcome:
             case Defer(until):
@@ -314,16 +321,17 @@ class Addressee:
             case Send():
                 self._request(one, found, decision, person)
             case Drop(reason) if reason == HOLDOUT:
-                self._conclude(one, found, _End(HELD_OUT, at, decision.variant))
+                self._conclude(one, found, _End(HELD_OUT, at, decision.variant, reason))
             case Drop(reason):
                 self._drop(one, reason, at, decision.variant)
 
-    def _person(self, channel: str) -> Person:
+    def known(self, channel: str) -> Person:
+        """Return the person as the policy sees it for a message in a channel."""
         state = self.state
         kept = {one.campaign for one in state.ledger}
         # Re-entry looks back for ever. A message that counts for no cap stands for those that the ledger has dropped.
         earlier = [PastMessage(at, "", "", key, None, True) for key, at in state.last.items() if key not in kept]
-        known = Person(
+        person = Person(
             self.user_id,
             self.traits(),
             {name: tuple(addresses) for name, addresses in state.devices.items()},
@@ -332,14 +340,14 @@ class Addressee:
             History((*earlier, *state.ledger)),
         )
         suppressions = []
-        for address in addresses_of(channel, known) or ():
+        for address in addresses_of(channel, person) or ():
             digest = address_digest(address)
             kind = self.suppression_of(channel, digest)
             if kind is not None:
                 suppressions.append(Suppression(channel, digest, kind))
         if not suppressions:
-            return known
-        return Person(known.user_id, known.traits, known.devices, known.consent_changes, tuple(suppressions), known.history)
+            return person
+        return replace(person, suppressions=tuple(suppressions))
 
     def traits(self) -> Mapping[str, Any]:
         """Return the traits of the person."""
@@ -369,7 +377,7 @@ class Addressee:
         message = self._close(one, found, end)
         past = PastMessage(end.at, rules.channel, rules.purpose, rules.campaign, rules.dedupe_key, held_out)
         self.state.past(past, LEDGER_MS)
-        self.effects.append(Step(message, STEP_HELD_OUT if held_out else STEP_REQUESTED, end.at))
+        self.effects.append(Step(message, STEP_HELD_OUT if held_out else STEP_REQUESTED, end.at, end.reason))
         for event in self.state.remembered:
             if event.use == Use.GOAL.value:
                 self._converts(message, event)

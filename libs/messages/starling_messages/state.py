@@ -11,8 +11,9 @@ MAX_SHOWN: Final = 64
 """The newest decided messages of a person, whose outcomes are followed."""
 SHOWN_MS: Final = 30 * 86_400_000
 """How long a decided message is kept after its decision."""
-_MAX_CHANGES: Final = 8
-"""The newest changes of one segment. An event trigger with `while` looks back over them."""
+_MAX_CHANGES: Final = 64
+_MAX_PAST_CHANGES: Final = 8
+"""The newest changes of one segment, in all and up to the clock. An event trigger with `while` looks back over them."""
 _MAX_REMEMBERED: Final = 64
 """Events whose trigger may still come. A person with more loses the oldest."""
 
@@ -189,6 +190,10 @@ class PersonState(msgspec.Struct, array_like=True):
         """Drop what no decision and no outcome needs any more at that instant."""
         if self.remembered:
             self.remembered = [one for one in self.remembered if one.until > now]
+        for segment, changes in self.segments.items():
+            if len(changes) > _MAX_PAST_CHANGES:
+                past = sum(change.at <= now for change in changes)
+                self.segments[segment] = changes[max(0, past - _MAX_PAST_CHANGES) :]
         if self.decided:
             self.decided = [one for one in self.decided if one.decided_at > now - SHOWN_MS][-MAX_SHOWN:]
 

@@ -17,7 +17,7 @@ Queue
 4. The messages of one input are rivals. Those of different inputs at one instant are rivals if the first one is still pending.
 5. A step of the clock visits each instant in order. At each, the messages of that instant come first, then pending messages that
    are cancelled at it.
-6. `priority_hold` is read when the trigger arrives. It covers every purpose, and the first evaluation only.
+6. `priority_hold` is read when the trigger arrives. It covers the first evaluation only, and no transactional message.
 7. `too_many` comes last, with `decided_at` C. A message whose `while` is not known yet is pending.
 
 Cancelling
@@ -318,7 +318,8 @@ class Oracle:
         if "local" in document["trigger"] and message.due_at < self._activated_at(message.campaign):
             self._record(message, self.now, "dropped", "expired")
             return
-        hold = duration(self._policy().get("priority_hold", "0s"))
+        is_held = document.get("purpose") != "transactional"
+        hold = duration(self._policy().get("priority_hold", "0s")) if is_held else 0
         held = min(message.due_at + hold, self._last_instant(message))
         message.instant = max(held, self.now, self.latest)
         is_delayed = duration(document.get("delay", "0s")) > 0

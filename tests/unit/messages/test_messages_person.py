@@ -221,7 +221,7 @@ def test_a_suppressed_address_gets_nothing() -> None:
 
 def test_held_out_people_get_a_variant_and_no_request() -> None:
     story = Story(CONSENTING).define(campaign(holdout={"percent": 100}, **MARKETING)).enters("vip", NOW + 1)
-    assert story.steps == [("hello", "HELD_OUT", None, 1)]
+    assert story.steps == [("hello", "HELD_OUT", "holdout", 1)]
     assert story.requests == []
     assert story.state.decided[0].variant == "a"
 
@@ -246,7 +246,7 @@ def test_a_paused_message_expires() -> None:
 
 def test_an_archived_campaign_suppresses_what_waits() -> None:
     story = Story().define(campaign(delay="2h")).enters("vip", NOW).define(campaign(delay="2h"), "ARCHIVED").until(NOW + DAY_MS)
-    assert story.steps == [("hello", "DROPPED", "archived", 0)]
+    assert story.steps == [("hello", "DROPPED", "archived", 2 * HOUR_MS)]
     assert story.enters("vip", NOW + 2 * DAY_MS, sequence=9).steps[1:] == []
 
 
