@@ -11,7 +11,7 @@ SOURCES := libs services spark apps tests benchmarks tools
 # Generated histories of each of the six tests of the oracle (the seventh, of the backfill: half of them); a seed repeats a run.
 ORACLE_CASES ?= 8000
 ORACLE_SEED ?= random
-# Generated stories of each of the two tests of the oracle of the policy. The oracle of the messenger checks itself: no engine is compared yet.
+# Generated stories of each of the two tests of the oracle of the policy; twice as many of the oracle of the messenger.
 ORACLE_DELIVERY_CASES ?= 10000
 # Generated requests for each operation of the API, and the seconds of the attack on every door; a seed repeats a run.
 FUZZ_EXAMPLES ?= 120
@@ -100,7 +100,7 @@ faults-spark: setup ## kill -9 of the driver of every streaming job of Spark, 20
 oracle: setup ## feed, membership, preview, diff, explain and backfill against the brute-force oracle, 52,000 generated histories
 	@STARLING_ORACLE_CASES=$(ORACLE_CASES) $(PYTHON) -m pytest $(PYTEST_ARGS) --timeout 0 -o faulthandler_timeout=0 --hypothesis-seed $(ORACLE_SEED) $(ORACLE_TESTS)
 
-oracle-delivery: setup ## decisions of the policy and rivals for slots against the brute-force oracle, 20,000 generated stories; self-checks of the messenger's oracle
+oracle-delivery: setup ## decisions of the messenger and of the policy against brute-force oracles, 40,000 generated stories
 	@STARLING_ORACLE_DELIVERY_CASES=$(ORACLE_DELIVERY_CASES) $(PYTHON) -m pytest $(PYTEST_ARGS) --dist worksteal --timeout 0 -o faulthandler_timeout=0 --hypothesis-seed $(ORACLE_SEED) tests/property/policy tests/property/messenger
 
 extremes: setup ## every operator, measure and window with every extreme operand and value: hours; EXTREMES_EVERY=7 tries each seventh combination

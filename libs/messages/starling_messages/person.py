@@ -11,8 +11,9 @@ from typing import Any, Final, NamedTuple
 
 import msgspec
 
-from starling_campaigns.definitions.triggers import EventTrigger, MembershipTrigger
+from starling_campaigns.definitions.triggers import BroadcastTrigger, EventTrigger, MembershipTrigger
 from starling_common.cassandra.read_models import ARCHIVED
+from starling_common.time.instants import format_instant
 from starling_common.values import deterministic_id
 from starling_messages.campaigns import InForce, Use, Workspace
 from starling_messages.effects import (
@@ -53,6 +54,8 @@ from starling_policy import (
     Suppression,
     address_digest,
     decide,
+    first_instant_of,
+    timezone_of,
     waiting_message,
 )
 from starling_policy.bounds import MAX_PENDING
@@ -68,6 +71,8 @@ UNKNOWN_MS: Final = 600_000
 """A message that a channel began to send and never reported is unknown after this time."""
 LATEST_MS: Final = 7 * 86_400_000
 """The greatest age at which an event still triggers, which is the longest `expires_after`."""
+EARLIEST_ZONE_MS: Final = 14 * 3_600_000
+"""The offset of UTC+14, where a local time comes first."""
 LEDGER_MS: Final = 90 * 86_400_000
 """The longest window of a cap."""
 _BY_DEFINITION: Final = frozenset({"DEFINITION", "MERGE"})
@@ -164,6 +169,27 @@ class Addressee:
                 path = found.campaign.goal.value if found.campaign.goal is not None else None
                 value = None if path is None else event.value_of(path)
                 self._selected(Remembered(use.value, campaign, event.at, event.at, value))
+
+    def listed(self, campaign: str, origin: Origin) -> None:
+        """Apply the listing of the person for a broadcast: a member at its instant, who is written to once."""
+        found = self.campaigns.campaigns.get(campaign)
+        if found is None or found.status == ARCHIVED or not isinstance(found.campaign.trigger, BroadcastTrigger):
+            return
+        trigger, sequences = found.campaign.trigger, self.state.sequences
+        if campaign in sequences:
+            return
+        sequences[campaign] = 1
+        due_at, instance = trigger.at_ms or 0, format_instant(trigger.at_ms or 0)
+        listed_at, is_past = due_at, False
+        if trigger.local is not None:
+            due_at = first_instant_of(trigger.local, timezone_of(self.traits(), self.campaigns.policy.timezone))
+            instance, is_past = trigger.local, due_at * 1000 < found.activated_at
+            listed_at = first_instant_of(trigger.local, "UTC") - EARLIEST_ZONE_MS
+        one = Pending(campaign, instance, due_at, listed_at, origin, segment=trigger.segment)
+        self._await(found, one)
+        one.immediate = False
+        if is_past:
+            self._drop(one, EXPIRED, self.clock)
 
     def reports(self, outcome: Outcome) -> None:
         """Apply an outcome of one of the person's messages. Only the first of each kind has an effect."""
@@ -267,7 +293,7 @@ class Addressee:
     def _cancelled(self, one: Pending) -> tuple[int, str] | None:
         """Return the instant at which the first cancellation has its effect, and its reason; at a tie the exit's."""
         found = self.campaigns.campaigns.get(one.campaign)
-        left = one.left_at if found is not None and found.campaign.cancel.left else None
+        left = one.left_at if found is not None and _ends_by_leaving(found) else None
         causes = [(at, why) for at, why in ((left, LEFT_SEGMENT), (one.cancelled_at, CANCELLED)) if at is not None]
         first = min(causes, key=lambda cause: cause[0], default=None)
         return None if first is None else (max(first[0], self._settled_until), first[1])
@@ -309,7 +335,7 @@ class Addressee:
 
     def _decide(self, one: Pending, found: InForce) -> None:
         rules, at = found.campaign.rules, one.at
-        exits = (one.left_at,) if one.left_at is not None and found.campaign.cancel.left else ()
+        exits = (one.left_at,) if one.left_at is not None and _ends_by_leaving(found) else ()
         events = () if one.cancelled_at is None else (one.cancelled_at,)
         message = Message(rules, one.due_at, one.instance, one.triggered_at, exits, events)
         person = self.known(rules.channel)
@@ -470,6 +496,11 @@ class _End(NamedTuple):
 def delivery_id(workspace: str, campaign: str, user_id: str, instance: str, device: str) -> str:
     """Return the id of a message to one device, the same whenever it is decided. `device`: empty for a single address."""
     return deterministic_id(workspace, campaign, user_id, instance, device)
+
+
+def _ends_by_leaving(found: InForce) -> bool:
+    """Return whether an exit cancels. A broadcast is for members alone."""
+    return found.campaign.cancel.left or isinstance(found.campaign.trigger, BroadcastTrigger)
 
 
 def _earliest(known: int | None, at: int, after: int) -> int | None:

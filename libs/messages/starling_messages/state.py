@@ -14,7 +14,7 @@ SHOWN_MS: Final = 30 * 86_400_000
 _MAX_CHANGES: Final = 64
 _MAX_PAST_CHANGES: Final = 8
 """The newest changes of one segment, in all and up to the clock. An event trigger with `while` looks back over them."""
-_MAX_REMEMBERED: Final = 64
+_MAX_REMEMBERED: Final = 256
 """Events whose trigger may still come. A person with more loses the oldest."""
 
 REQUESTED: Final = "requested"

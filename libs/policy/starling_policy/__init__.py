@@ -4,7 +4,7 @@ from starling_policy.campaign import MARKETING, TRANSACTIONAL, MessageRules, par
 from starling_policy.checks import CHECKS, REASONS, Check
 from starling_policy.decision import Decision, Defer, Drop, Outcome, Send, decide
 from starling_policy.document import Cap, Policy, parse_policy, read_policy
-from starling_policy.local_time import QuietHours
+from starling_policy.local_time import QuietHours, first_instant_of, timezone_of
 from starling_policy.person import (
     SUPPRESSION_KINDS,
     ConsentChange,
@@ -49,10 +49,12 @@ __all__ = [
     "decide",
     "decide_until",
     "decision_order",
+    "first_instant_of",
     "parse_campaign",
     "parse_policy",
     "read_campaign",
     "read_policy",
+    "timezone_of",
     "variant_of",
     "waiting_message",
     "wake",

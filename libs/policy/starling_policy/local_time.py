@@ -83,6 +83,27 @@ def first_allowed(hours: QuietHours | None, zone: str, at_ms: int) -> int:
     return found.change_at if found.quiet else at_ms
 
 
+def first_instant_of(local: str, zone: str) -> int:
+    """Return the first instant, epoch ms, at which a clock in the zone shows a local time (ISO 8601 without offset) or a later one.
+
+    A time that the clock shows twice means the first one; a time that it skips means the instant after the gap.
+    """
+    info, wanted = ZoneInfo(zone), datetime.fromisoformat(local)
+    wanted_ms = int((wanted.replace(tzinfo=UTC) - _EPOCH) / _MS)
+    first_ms = wanted_ms - int((wanted.replace(tzinfo=info, fold=0).utcoffset() or timedelta()) / _MS)
+    if first_ms + _offset_ms(info, first_ms) == wanted_ms:
+        return first_ms
+    # In a gap: the offset changes between these two instants.
+    before_ms, after_ms = first_ms - 2 * DAY_MS, first_ms
+    while after_ms - before_ms > 1:
+        middle_ms = (before_ms + after_ms) // 2
+        if middle_ms + _offset_ms(info, middle_ms) >= wanted_ms:
+            after_ms = middle_ms
+        else:
+            before_ms = middle_ms
+    return after_ms
+
+
 def _stretch(zone: str, at_ms: int) -> tuple[int, int]:
     """Return the offset from UTC at the instant, and the end of the part of the UTC day with that offset."""
     day = at_ms // DAY_MS

@@ -1,6 +1,5 @@
 """Compares an engine with the oracle over generated stories.
 
-No engine takes part yet: `make oracle-delivery` checks the oracle alone. The test of an engine calls `run_stories` with an adapter.
 An engine takes part with an adapter that implements `Engine`: it maps each input of a story to the engine's own, and the engine's
 results to decisions and answers. `variant` is compared for requests and hold-outs only.
 """

@@ -6,12 +6,13 @@ import json
 from typing import Any
 
 from starling_common.outcome import Done
+from starling_common.time.instants import format_instant, parse_instant
 from starling_messages.campaigns import Campaigns, fold_definition, wants
 from starling_messages.effects import STEP_DROPPED, STEP_HELD_OUT, STEP_REQUESTED, Effect, Step
 from starling_messages.events import device_of, event_of
 from starling_messages.person import Addressee, Happened, MembershipChange, Outcome, delivery_id
 from starling_messages.state import Origin, PersonState, decode_person, encode_person
-from starling_policy import ConsentChange, Defer, Drop, History, Message, Person, Suppression, address_digest, decide
+from starling_policy import ConsentChange, Defer, Drop, Message, Person, Suppression, address_digest, decide
 from starling_segments.engine.leaves import EventWithTraits
 from tests.property.messenger.story import (
     AddressSuppressed,
@@ -96,6 +97,7 @@ class _Play:
             case AddressSuppressed(channel, address, kind):
                 self._suppressed[channel, address_digest(address)] = kind or ""
             case OutcomeReported(campaign, instance, outcome, at):
+                instance = self._canonical(campaign, instance)
                 message = next((m for m in person.state.decided if (m.campaign, m.instance) == (campaign, instance)), None)
                 unknown = delivery_id(WORKSPACE, campaign, self.user_id, instance, "")
                 for identifier in [unknown] if message is None else message.delivery_ids:
@@ -157,7 +159,19 @@ class _Play:
     def _conclude(self, person: Addressee) -> None:
         person.advance()
         self._bytes = encode_person(person.state)
-        self.decisions += [_decision(effect) for effect in person.effects if _is_decision(effect)]
+        self.decisions += [self._decision(effect) for effect in person.effects if _is_decision(effect)]
+
+    def _canonical(self, campaign: str, instance: str) -> str:
+        """Return the instance as the engine writes it: the instant of a broadcast in one form, whatever the document's."""
+        at = self._documents[campaign][0]["trigger"].get("at") if campaign in self._documents else None
+        return instance if at is None else format_instant(parse_instant(at))
+
+    def _decision(self, effect: Effect) -> Decision:
+        assert isinstance(effect, Step)
+        one = effect.message
+        status: Any = _STATUSES[effect.name]
+        instance = self._documents[one.campaign][0]["trigger"].get("at", one.instance)
+        return Decision(one.campaign, instance, one.version, one.due_at, one.decided_at, status, one.reason, one.variant)
 
     def _action(self, key: str) -> str:
         found = self._campaigns.of(WORKSPACE).campaigns[key]
@@ -177,10 +191,3 @@ class _Play:
 
 def _is_decision(effect: Effect) -> bool:
     return isinstance(effect, Step) and effect.name in _STATUSES
-
-
-def _decision(effect: Effect) -> Decision:
-    assert isinstance(effect, Step)
-    one = effect.message
-    status: Any = _STATUSES[effect.name]
-    return Decision(one.campaign, one.instance, one.version, one.due_at, one.decided_at, status, one.reason, one.variant)

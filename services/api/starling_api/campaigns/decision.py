@@ -2,5 +2,5 @@
 
 from typing import Final
 
-UNKNOWN_DECISION: Final = "unknown: this call renders and counts, and evaluates no policy; POST /v1/policy/check decides about one user"
+UNKNOWN_DECISION: Final = "unknown: this call evaluates no policy; POST /v1/policy/check decides about a message to one user"
 """Why no answer of a preview or a dry run states whether a message would be sent."""
