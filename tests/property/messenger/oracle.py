@@ -311,8 +311,8 @@ class Oracle:
         return Message(key, instance, trigger_at, after, due, self.arrivals, requires=requires)
 
     def _add(self, message: Message) -> None:
-        known = {(one.campaign, one.instance) for one in (*self.pending, *self.decisions)}
-        if (message.campaign, message.instance) in known:
+        ended = {(one.campaign, one.instance) for one in self.decisions}
+        if (message.campaign, message.instance) in ended | {(one.campaign, one.instance) for one in self.pending}:
             return
         document = self._document(message.campaign)
         if "local" in document["trigger"] and message.due_at < self._activated_at(message.campaign):
@@ -493,7 +493,7 @@ class Oracle:
         return [key for key in keys if key not in archived]
 
     def _versions(self, key: str) -> list[CampaignActivated | CampaignEdited]:
-        every = [*self._all(CampaignActivated), *self._all(CampaignEdited)]
+        every: list[CampaignActivated | CampaignEdited] = [*self._all(CampaignActivated), *self._all(CampaignEdited)]
         return [one for one in every if one.document["key"] == key]
 
     def _document(self, key: str) -> Document:
@@ -544,10 +544,12 @@ def _exit_first(cancel: tuple[int, str | None]) -> tuple[int, bool]:
 def _matches(selector: Document, event: EventReceived) -> bool:
     """Return whether an event has the name, and at most one property the value: the selectors of these stories."""
     where = selector.get("where")
-    if event.name != selector["event"] or where is None:
-        return event.name == selector["event"]
+    if event.name != selector["event"]:
+        return False
+    if where is None:
+        return True
     found = event.properties.get(where["property"])
-    return type(found) is type(where["value"]) and found == where["value"]
+    return type(found) is type(where["value"]) and bool(found == where["value"])
 
 
 def _covers(cap: Document, channel: str, purpose: str) -> bool:

@@ -81,21 +81,21 @@ def unsubscribed(at: int = 0, *, granted: bool = False, purpose: str | None = "m
     return ConsentChanged("email", purpose, granted, NOON + at)
 
 
-def oracle_after(*parts: Input | list[Input], end: int | None = 9 * DAY, user: str = "u") -> Oracle:
+def oracle_after(*parts: Any, end: int | None = 9 * DAY, user: str = "u") -> Oracle:
     """Return the oracle after a story of a person who has an address and consent."""
-    inputs = [one for part in parts for one in (part if isinstance(part, list) else [part])]
+    inputs: list[Input] = [one for part in parts for one in (part if isinstance(part, list) else [part])]
     oracle = Oracle(user)
     last = [] if end is None else [clock(end)]
     oracle.read(Story(user, (clock(0), TraitsReplaced(TRAITS), *inputs, *last)))
     return oracle
 
 
-def endings(*parts: Input | list[Input], end: int | None = 9 * DAY) -> list[Ending]:
+def endings(*parts: Any, end: int | None = 9 * DAY) -> list[Ending]:
     decisions = oracle_after(*parts, end=end).decisions
     return [(one.campaign, one.instance, one.decided_at - NOON, one.status, one.reason) for one in decisions]
 
 
-def ends(*parts: Input | list[Input], end: int | None = 9 * DAY) -> list[tuple[int, str, str | None]]:
+def ends(*parts: Any, end: int | None = 9 * DAY) -> list[tuple[int, str, str | None]]:
     """Return (decided at, status, reason) in the order of the decisions."""
     return [one[2:] for one in endings(*parts, end=end)]
 

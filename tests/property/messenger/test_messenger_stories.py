@@ -51,7 +51,7 @@ class LivesInWinter(Oracle):
     def _is_quiet(self, at: int) -> bool:
         hours = self._policy().get("quiet_hours")
         offset = instant("2026-01-15T00:00Z") - instant_of_local(self._zone(), "2026-01-15T00:00")
-        return bool(hours) and is_quiet("UTC", at + offset, hours)
+        return hours is not None and is_quiet("UTC", at + offset, hours)
 
 
 class WakesNoMessage(Oracle):
