@@ -102,7 +102,10 @@ def fold_definition(campaigns: Campaigns, record: Record) -> Outcome[Campaigns]:
 
 
 def _policy(record: Record) -> Policy:
-    return Policy() if record["action"] == "ARCHIVED" else parse_stored_policy(json.loads(record["document"]))
+    if record["action"] == "ARCHIVED":
+        return Policy()
+    document = json.loads(record["document"])
+    return parse_stored_policy({name: value for name, value in document.items() if name != "key"})
 
 
 def _in_force(record: Record, before: InForce | None) -> InForce | None:

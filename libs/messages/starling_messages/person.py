@@ -219,7 +219,8 @@ class Addressee:
             if cancelled is not None and cancelled[0] <= self.clock:
                 self._drop(one, cancelled[1], cancelled[0])
         while len(self.state.pending) > MAX_PENDING:
-            self._drop(max(self.state.pending, key=self._order), TOO_MANY, self.clock)
+            # Of equal ones the last to arrive.
+            self._drop(max(reversed(self.state.pending), key=self._order), TOO_MANY, self.clock)
         self._settled_until = self.clock
         self.state.forget(self.clock)
 

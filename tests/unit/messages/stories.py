@@ -75,7 +75,7 @@ class Story:
 
     def policy(self, **fields: Any) -> "Story":
         """Replace the policy."""
-        return self.define(fields, "REVISED", kind="policy")
+        return self.define({"key": "policy", **fields}, "REVISED", kind="policy")
 
     def enters(self, segment: str, at: int, **given: Any) -> "Story":
         """Enter a segment."""

@@ -1,0 +1,197 @@
+"""Campaigns on the running platform with the event clock: who gets which message, when, and once although workers are killed."""
+
+import threading
+from collections import Counter
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+import httpx
+import pytest
+from confluent_kafka import OFFSET_BEGINNING
+from typer.testing import CliRunner
+
+from starling_cli.app import build_app
+from starling_common.kafka.topic_range import range_consumer, read_range, spans
+from starling_common.wire import Registry
+from starling_local.instance import Instance
+from starling_local.stack.parts.services import API_TOKEN, WRITE_KEY
+from starling_local.testing import embedded
+from tests.system.conftest import Platform
+
+PARTS = {"ingest", "normalizer-0", "segmenter-0", "projector-0", "api", "messenger-0"}
+NOON = "2026-01-05T12:00:00Z"
+USERS = [f"user-{number}" for number in range(200)]
+SMTP = {"key": "smtp", "channel": "email", "host": "127.0.0.1", "port": 25, "tls": "none", "from": "shop@example.com"}
+CONTENT = {"subject": "Hello {{ traits.name }}", "text": "Hello"}
+
+
+@pytest.fixture(scope="module")
+def platform(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Platform]:
+    with (
+        embedded(PARTS, tmp_path_factory.mktemp("campaigns"), clock="event", timeout_seconds=600) as at,
+        httpx.Client(base_url=at.api_url, headers={"Authorization": f"Bearer {API_TOKEN}"}, timeout=30, trust_env=False) as api,
+        httpx.Client(base_url=at.ingest_url, auth=(WRITE_KEY, ""), timeout=30, trust_env=False) as ingest,
+    ):
+        found = Platform(at, Instance(at.data_dir), api, ingest)
+        made(found, "/v1/segments", {"key": "buyers", "name": "Buyers", "where": {"event": "Order Completed"}})
+        lapsing = {"all": [{"event": "Order Completed"}, {"not": {"event": "Order Completed", "within": "1d"}}]}
+        made(found, "/v1/segments", {"key": "lapsing", "name": "Lapsing", "where": lapsing})
+        made(found, "/v1/targets", SMTP)
+        found.settle()
+        yield found
+
+
+def made(platform: Platform, path: str, document: dict[str, Any]) -> None:
+    answer = platform.api.post(path, json=document)
+    assert answer.status_code == 201, answer.text
+
+
+def activate(platform: Platform, key: str, trigger: dict[str, Any], **fields: Any) -> None:
+    variants = [{"key": "a", "weight": 50, "content": CONTENT}, {"key": "b", "weight": 50, "content": CONTENT}]
+    document = {"key": key, "name": key, "trigger": trigger, "channel": "email", "target": "smtp", "variants": variants, **fields}
+    made(platform, "/v1/campaigns", {"purpose": "transactional", **document})
+    answer = platform.api.post(f"/v1/campaigns/{key}/activate")
+    assert (answer.status_code, answer.json().get("status")) == (200, "active"), answer.text
+
+
+def send(platform: Platform, items: list[dict[str, Any]]) -> None:
+    for start in range(0, len(items), 100):
+        answer = platform.ingest.post("/v1/batch", json={"batch": items[start : start + 100]})
+        assert answer.status_code == 200, answer.text
+
+
+def known(users: list[str]) -> list[dict[str, Any]]:
+    traits = {"name": "Ada", "consent": {"email": True}}
+    return [
+        {"type": "identify", "userId": user, "timestamp": NOON, "traits": {**traits, "email": f"{user}@example.com"}}
+        for user in users
+    ]
+
+
+def bought(users: list[str], at: str = NOON) -> list[dict[str, Any]]:
+    return [{"type": "track", "userId": user, "event": "Order Completed", "timestamp": at} for user in users]
+
+
+def requests(platform: Platform, campaign: str, people: list[str]) -> list[dict[str, Any]]:
+    """Return the requests of a campaign to these people, in the order of each partition."""
+    topic = "delivery.requests.email"
+    codec = Registry(platform.at.registry_url).codec(topic, "DeliveryRequested")
+    consumer = range_consumer(platform.at.kafka, "test")
+    try:
+        places = dict.fromkeys(spans(consumer, topic, 30), OFFSET_BEGINNING)
+        found = [codec.decode(message.value() or b"") for batch in read_range(consumer, places) for message in batch]
+    finally:
+        consumer.close()
+    return [one for one in found if one["campaign"] == campaign and one["user_id"] in people]
+
+
+def advance(platform: Platform, instant: str) -> None:
+    done = CliRunner().invoke(
+        build_app(), ["clock", "advance", instant, "--data-dir", str(platform.instance.data_dir), "--timeout", "120s"]
+    )
+    assert done.exit_code == 0, done.output
+    platform.settle()
+
+
+@contextmanager
+def killing(platform: Platform, name: str, times: int) -> Iterator[list[int]]:
+    """Kills a part several times while the block runs."""
+    over, killed = threading.Event(), list[int]()
+
+    def run() -> None:
+        for _ in range(times):
+            if over.wait(1.5):
+                return
+            if platform.part(name).pid is not None:
+                killed.append(platform.kill(name))
+
+    thread = threading.Thread(target=run, daemon=True)
+    thread.start()
+    try:
+        yield killed
+    finally:
+        thread.join()
+        over.set()
+
+
+def test_each_buyer_is_written_to_once_while_the_messenger_is_killed(platform: Platform) -> None:
+    send(platform, known(USERS))
+    platform.settle()
+    activate(platform, "thanks", {"enter": "buyers"})
+    with killing(platform, "messenger-0", 3) as killed:
+        send(platform, bought(USERS))
+        platform.settle()
+    assert killed
+    platform.settle()
+    found = requests(platform, "thanks", USERS)
+    assert Counter(one["user_id"] for one in found) == Counter(USERS)
+    assert len({one["delivery_id"] for one in found}) == len(USERS)
+    one = next(one for one in found if one["user_id"] == "user-7")
+    assert (one["address"], one["purpose"], one["version"], one["target_key"]) == ("user-7@example.com", "transactional", 1, "smtp")
+    assert Counter(one["variant"] for one in found).keys() == {"a", "b"}
+
+
+def test_a_delay_passes_with_the_clock_and_who_left_meanwhile_gets_nothing(platform: Platform) -> None:
+    people = [f"delayed-{number}" for number in range(20)]
+    send(platform, known(people))
+    activate(platform, "win-back", {"enter": "lapsing"}, delay="2h")
+    send(platform, bought(people, "2026-02-01T00:00:00Z"))
+    advance(platform, "2026-02-02T01:00:00Z")  # all entered at 00:00
+    assert requests(platform, "win-back", people) == []
+    send(platform, bought(people[:5], "2026-02-02T02:00:00Z"))  # at the very due instant
+    send(platform, bought(people[5:10], "2026-02-02T02:00:00.001Z"))
+    advance(platform, "2026-02-02T03:00:00Z")
+    found = {one["user_id"]: one for one in requests(platform, "win-back", people)}
+    assert sorted(found) == sorted(people[5:])
+    answer = platform.api.get(f"/v1/users/{people[0]}/messages").json()
+    dropped = next(one for one in answer["items"] if one["campaign"] == "win-back")
+    assert (dropped["status"], dropped["reason"]) == ("dropped", "left_segment")
+    assert (dropped["due_at"], dropped["decided_at"]) == ("2026-02-02T02:00:00.000Z", "2026-02-02T02:00:00.000Z")
+    sent = platform.api.get(f"/v1/users/{people[7]}/messages").json()["items"][0]
+    assert (sent["status"], sent["delivery_id"]) == ("requested", found[people[7]]["delivery_id"])
+
+
+def test_consent_quiet_hours_and_caps_hold(platform: Platform) -> None:
+    policy = {"timezone": "UTC", "quiet_hours": {"from": "21:00", "to": "08:00"}, "caps": [{"limit": 1, "per": "1d"}]}
+    assert platform.api.put("/v1/policy", json=policy).status_code in {200, 201}
+    people = ["plain", "refusing", "capped"]
+    send(platform, known(people))
+    platform.settle()
+    answer = platform.api.put("/v1/users/refusing/consent", json={"channel": "email", "granted": False})
+    assert answer.status_code == 200, answer.text
+    activate(platform, "news", {"event": {"event": "Signed Up"}}, purpose="marketing", reentry="always")
+    night, morning = "2026-03-01T23:00:00Z", "2026-03-02T08:00:00.000Z"
+    signed_up = [{"type": "track", "userId": user, "event": "Signed Up", "timestamp": night} for user in people]
+    send(platform, [*signed_up, {**signed_up[2], "timestamp": "2026-03-01T23:30:00Z"}])
+    platform.settle()
+    assert requests(platform, "news", people) == []
+    advance(platform, "2026-03-02T09:00:00Z")
+    assert Counter(one["user_id"] for one in requests(platform, "news", people)) == {"plain": 1, "capped": 1}
+    refused = platform.api.get("/v1/users/refusing/messages").json()["items"][0]
+    assert (refused["status"], refused["reason"]) == ("dropped", "no_consent")
+    first = platform.api.get("/v1/users/plain/messages").json()["items"][0]
+    assert first["decided_at"] == morning
+    check = platform.api.post("/v1/policy/check", json={"user": "capped", "channel": "email", "policy": policy}).json()
+    assert check["reason"] == "capped"
+    assert check["until"] == "2026-03-03T08:00:00.000Z"
+
+
+def test_a_broken_definition_and_a_hostile_trait_cost_nobody_else(platform: Platform) -> None:
+    send(
+        platform,
+        [{"type": "identify", "userId": "huge", "timestamp": NOON, "traits": {"email": "huge@example.com", "bio": "x" * 20_000}}],
+    )
+    activate(platform, "welcome", {"event": {"event": "Joined", "where": {"property": "plan", "op": "eq", "value": "pro"}}})
+    joined = {"type": "track", "event": "Joined", "timestamp": "2026-03-05T12:00:00Z"}
+    odd = [{"plan": {"plan": "pro"}}, {"plan": None}, {"plan": "pro" * 5000}, {"plan": "pro"}]
+    send(platform, [{**joined, "userId": "huge", "properties": properties} for properties in odd])
+    platform.settle()
+    assert len(requests(platform, "welcome", ["huge"])) == 1
+
+
+def test_the_log_of_the_messenger_has_no_error(platform: Platform) -> None:
+    text = Path(platform.instance.log_file("messenger-0")).read_text()
+    assert '"level": "error"' not in text
+    assert "Traceback" not in text
