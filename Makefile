@@ -146,7 +146,7 @@ format: setup ## put all code into the house style
 	@.venv/bin/ruff format --quiet $(SOURCES)
 	@.venv/bin/ruff check --quiet --fix $(SOURCES)
 
-bench: bench-platform bench-ingest bench-segments bench-segmenter bench-latency bench-preview bench-lists bench-webhooks bench-backfill bench-spark bench-stream ## every benchmark; results as JSON in benchmarks/results
+bench: bench-platform bench-ingest bench-segments bench-segmenter bench-latency bench-preview bench-lists bench-webhooks bench-delivery bench-backfill bench-spark bench-stream ## every benchmark; results as JSON in benchmarks/results
 
 bench-platform: setup ## what one event costs the whole platform, by part, topic and table (ARGS="--events 20000 --users 5000": minutes)
 	@$(PYTHON) -m benchmarks.whole --write $(ARGS)
@@ -156,6 +156,9 @@ bench-ingest: setup ## requests and items a second through the edge
 
 bench-webhooks: setup ## delivery to a webhook with one change and with 100 changes a request
 	@$(PYTHON) benchmarks/webhooks.py --write
+
+bench-delivery: setup ## decisions a second of the messenger, and the price of an event that no campaign wants: a minute
+	@$(PYTHON) benchmarks/messenger.py --write
 
 bench-stream: setup ## the stream layer beside Kafka Streams, Quix Streams and stock Faust: about an hour (ARGS=--small: minutes)
 	@$(PYTHON) benchmarks/stream.py $(ARGS)

@@ -13,6 +13,7 @@ from starling_common.cassandra.read_models import ACTIVE, ARCHIVED, DEFINED, PAU
 from starling_common.outcome import Done, Outcome, Refused, Skipped
 from starling_common.records.definitions import status_after
 from starling_common.wire import Record
+from starling_messages.events import DEVICE_EVENTS
 from starling_policy import Policy
 from starling_segments import DefinitionRefused, MeasurePlan, compile_measures
 from starling_segments.language.tree import EventSelector
@@ -66,6 +67,10 @@ class Workspace:
     selectors: MeasurePlan = field(default_factory=lambda: compile_measures(()))
     selected: tuple[Selected, ...] = ()
     """The selector with number i -> the campaign that it belongs to."""
+
+    def concerns(self, event_name: str) -> bool:
+        """Return whether events of that name can concern a campaign or name a device. Most names are looked up in a cache."""
+        return event_name in DEVICE_EVENTS or (bool(self.selected) and self.selectors.touches(event_name))
 
 
 NOTHING: Final = Workspace()
@@ -153,6 +158,6 @@ def _selectors(one: InForce) -> Iterable[tuple[Use, EventSelector]]:
 
 def wants(workspace: Workspace, event: Any) -> list[Selected]:
     """Return the campaigns that select an event. Raises: msgspec.DecodeError if the event's JSON is invalid."""
-    if not workspace.selected or not workspace.selectors.touches(event.name):
+    if not workspace.selected:
         return []
     return [workspace.selected[number] for number, _ in workspace.selectors.matches(event)]

@@ -11,8 +11,10 @@ from starling_rules.events import BEHAVIOUR_FIELDS, Behaviour
 EVENT_FIELDS: Final = (*BEHAVIOUR_FIELDS, "event_id")
 SUBSCRIBED: Final = "Push Subscribed"
 UNSUBSCRIBED: Final = "Push Unsubscribed"
+DEVICE_EVENTS: Final = frozenset({SUBSCRIBED, UNSUBSCRIBED})
 PUSH: Final = "push"
-_REGISTERS: Final = '"token"'
+WITH_DEVICE: Final = b'"token"'
+"""An event without these bytes registers no device, apart from the two that are named for it."""
 MAX_ADDRESS_CHARACTERS: Final = 4_096
 
 INVALID_JSON: Final = (msgspec.DecodeError, RecursionError)
@@ -58,10 +60,10 @@ def device_of(event: Event) -> Device | None:
     `Push Subscribed` and `Push Unsubscribed` have the property `token` of a mobile device, or `subscription` of a browser: the
     object of the Push API. Any event with `context.device.token` registers that device.
     """
-    if event.seen.name in {SUBSCRIBED, UNSUBSCRIBED}:
+    if event.seen.name in DEVICE_EVENTS:
         address = _address(event.seen.properties)
         return None if address is None else Device(PUSH, address, event.seen.name == SUBSCRIBED)
-    if _REGISTERS not in event.context_text:
+    if WITH_DEVICE.decode() not in event.context_text:
         return None
     device = event.seen.context.get("device")
     address = _address(device) if isinstance(device, Mapping) else None
