@@ -4,7 +4,17 @@ from collections.abc import Mapping
 from types import MappingProxyType
 from typing import Any, Final
 
-PROPERTIES: Final = ("delivery_id", "channel", "target_key", "outcome", "attempt", "status_code", "detail", "segment_key")
+PROPERTIES: Final = (
+    "delivery_id",
+    "channel",
+    "target_key",
+    "outcome",
+    "attempt",
+    "status_code",
+    "detail",
+    "segment_key",
+    "campaign",
+)
 """The fields of a `DeliveryReported` that become the event's properties. The event's context is empty."""
 
 
@@ -13,9 +23,20 @@ def event_name(outcome: str) -> str:
     return f"Message {outcome.capitalize()}"
 
 
-_OUTCOMES: Final = ("SENT", "DELIVERED", "OPENED", "CLICKED", "BOUNCED", "FAILED", "SUPPRESSED")
+_OUTCOMES: Final = (
+    "SENT",
+    "DELIVERED",
+    "OPENED",
+    "CLICKED",
+    "BOUNCED",
+    "FAILED",
+    "SUPPRESSED",
+    "COMPLAINED",
+    "UNSUBSCRIBED",
+    "CONVERTED",
+)
 EVENT_NAMES: Final[Mapping[str, str]] = MappingProxyType({outcome: event_name(outcome) for outcome in _OUTCOMES})
-"""Event name by outcome, for the outcomes available to segments. `RETRYING` is not final: only a user's history contains it."""
+"""Event name by outcome, for the outcomes available to segments. `SENDING` and `RETRYING` are not final: only a user's history contains them."""
 
 
 def properties_of(report: Mapping[str, Any]) -> dict[str, Any]:
