@@ -244,7 +244,7 @@ class ListPageModel(PageModel[ListModel]):
 
 
 class CampaignModel(DefinitionModel):
-    """A campaign, with the fields of its document. This version has no messenger: every campaign is a draft or archived."""
+    """A campaign, with the fields of its document."""
 
     model_config = {"extra": "allow"}
 
