@@ -144,6 +144,8 @@ def offsets(
 ) -> dict[tuple[str, int], int]:
     """Return (topic, partition) -> first offset (`which`: OFFSET_BEGINNING) or next offset (OFFSET_END), in one request per broker.
 
+    `which` can also be a time in epoch ms: the offset of the first record with that timestamp or a later one, or the next offset.
+
     The next offset is the last stable one for a `read_committed` consumer and the high watermark for a `read_uncommitted` one.
     The consumer need not have any partition assigned. The request is repeated during a change of leader, until the timeout.
     Raises: KafkaException, also on a timeout.
@@ -215,9 +217,10 @@ class TopicView:
     partition. An error in it stops the view, and `problem()` returns that error.
     """
 
-    def __init__(self, brokers: str, topic: str, apply: Callable[[Message], None]) -> None:
-        """Open no connection; `start` does."""
+    def __init__(self, brokers: str, topic: str, apply: Callable[[Message], None], since_ms: int | None = None) -> None:
+        """Open no connection; `start` does. `since_ms`: skip the records before the first with that timestamp (epoch ms)."""
         self.topic = topic
+        self._since_ms = since_ms
         self._brokers = brokers
         self._apply = apply
         self._stopping = threading.Event()
@@ -278,8 +281,7 @@ class TopicView:
     def _run(self) -> None:
         consumer = Consumer(consumer_config(self._brokers, f"view-{self.topic}", **{"enable.partition.eof": True}))
         try:
-            numbers = partitions_of(consumer, self.topic, 30)
-            consumer.assign([TopicPartition(self.topic, number, OFFSET_BEGINNING) for number in numbers])
+            consumer.assign(self._starts(consumer))
             while not self._stopping.is_set():
                 # `consume` alone waits for the full batch or the timeout, which would delay a single record.
                 first = consumer.poll(0.2)
@@ -292,6 +294,13 @@ class TopicView:
                 self._moved.notify_all()
         finally:
             consumer.close()
+
+    def _starts(self, consumer: Consumer) -> list[TopicPartition]:
+        numbers = partitions_of(consumer, self.topic, 30)
+        if self._since_ms is None:
+            return [TopicPartition(self.topic, number, OFFSET_BEGINNING) for number in numbers]
+        found = offsets(consumer, [(self.topic, number) for number in numbers], self._since_ms, 30)
+        return [TopicPartition(*place, offset) for place, offset in found.items()]
 
     def _take(self, message: Message) -> None:
         error = message.error()

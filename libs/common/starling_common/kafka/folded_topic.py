@@ -27,16 +27,25 @@ class FoldedTopic(Generic[T]):
     """
 
     def __init__(
-        self, topic: tuple[str, str], codec: Codec, initial: T, fold: Fold[T], on_refused: Callable[[Refused], None] | None = None
+        self,
+        topic: tuple[str, str],
+        codec: Codec,
+        initial: T,
+        fold: Fold[T],
+        on_refused: Callable[[Refused], None] | None = None,
+        since_ms: int | None = None,
     ) -> None:
-        """Open no connection; `start` does. `topic`: the brokers and the name. `on_refused` runs in the reading thread."""
+        """Open no connection; `start` does. `topic`: the brokers and the name. `on_refused` runs in the reading thread.
+
+        `since_ms`: skip the records before the first with that timestamp (epoch ms).
+        """
         brokers, self.topic = topic
         self._codec = codec
         self._value = initial
         self._fold = fold
         self._on_refused = on_refused
         self._lock = Lock()
-        self._view = TopicView(brokers, self.topic, self.apply)
+        self._view = TopicView(brokers, self.topic, self.apply, since_ms)
 
     def start(self) -> None:
         """Start to read; return after the present records have been folded. Raises: BrokerUnavailable."""
