@@ -17,10 +17,9 @@ from starling_common.outcome import Refused
 from starling_common.telemetry.logs import log
 from starling_common.time.instants import wall_clock_ms
 from starling_common.wire import Record
-from starling_delivery.outbox import Outbox
 from starling_delivery.poison import tried_twice
 from starling_delivery.policy import Request, requests_for
-from starling_delivery.progress import Place, Positions, Progress
+from starling_delivery.progress import Origin, Place, Positions, Progress
 from starling_delivery.sending.dispatch import Dispatcher
 from starling_delivery.sending.lanes import Item
 from starling_delivery.targets import Targets
@@ -44,6 +43,16 @@ class Due(NamedTuple):
     request: Request
     due_ms: int
     tier: int | None
+
+
+class Writer(Protocol):
+    """Publishes what becomes of records."""
+
+    def bury(self, message: Message, why: Refused, origin: Origin) -> None:
+        """Publish a record that cannot be decoded to the dead letters, unchanged, and complete it."""
+
+    def flush(self) -> None:
+        """Wait until everything is stored. Raises: BrokerUnavailable."""
 
 
 class Input(Protocol):
@@ -115,13 +124,15 @@ class Agent:
     input: Input
     consumer: Consumer
     dispatcher: Dispatcher
-    outbox: Outbox
+    outbox: Writer
     check: Callable[[], None] = lambda: None
     """Raises InputLost if the group would skip records. Called before the group is joined."""
     assigned: bool = False
     problem: str | None = None
     """Why no record is read until an operator has acted."""
     positions: Positions = field(default_factory=Positions)
+    commits: bool = True
+    """Whether the agent commits the offsets; otherwise the writer does, in its transactions."""
     _partitions: dict[Place, _Partition] = field(default_factory=dict)
     _committed_at: float = 0.0
 
@@ -201,18 +212,21 @@ class Agent:
         return True
 
     def _items(self, place: Place, message: Message) -> list[Item]:
-        finish = partial(self.positions.finish, place, message.offset() or 0)
+        origin = Origin(self.positions, place, message.offset() or 0)
+        finish = partial(self.positions.finish, place, origin.offset)
         requests = tried_twice(lambda: self.input.requests(message))
         if isinstance(requests, Refused):
-            self.outbox.bury(message, requests, finish)
+            self.outbox.bury(message, requests, origin)
             return []
         if not requests:
             finish()
         settled = _after(len(requests), finish)
-        return [Item(request, settled, tier, due_ms) for request, due_ms, tier in requests]
+        return [Item(request, settled, tier, due_ms, origin=origin) for request, due_ms, tier in requests]
 
     def _commit(self) -> None:
         self._committed_at = time.monotonic()
+        if not self.commits:
+            return
         offsets = [TopicPartition(*place, position, metadata) for place, position, metadata in self.positions.take_changes()]
         if not offsets:
             return

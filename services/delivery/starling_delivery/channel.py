@@ -1,6 +1,7 @@
 """Pure core: the interface of channels. A new channel implements `Channel`, registers itself, and inherits the contract tests."""
 
-from dataclasses import dataclass
+from collections.abc import Mapping
+from dataclasses import dataclass, field
 from typing import Protocol, TypeAlias
 
 
@@ -10,7 +11,8 @@ class Message:
 
     Shape: `delivery_id` is stable across attempts; `message_id` is the receiver's idempotency key; `payload` is the
            body, equal in every attempt; `target_key` is the key of the webhook (or campaign) with the signing secret. The message
-           of a batch has the changes of several users in its body, and no `user_id`.
+           of a batch has the changes of several users in its body, and no `user_id`. `content`: the rendered parts of a message to
+           a person, which has no `payload`; `purpose`: that of its campaign.
     Units: `attempt` counts from 1.
     """
 
@@ -22,6 +24,8 @@ class Message:
     address: str
     payload: str
     attempt: int
+    content: Mapping[str, str] = field(default_factory=dict)
+    purpose: str | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -33,11 +37,15 @@ class Delivered:
 
 @dataclass(frozen=True, slots=True)
 class Again:
-    """A temporary failure. `retry_after_seconds`: delay that the receiver requested."""
+    """A temporary failure: the receiver has not taken the message. `retry_after_seconds`: delay that the receiver requested.
+
+    `is_of_target`: false if the failure concerns this message alone, so that it does not count in the circuit of the target.
+    """
 
     why: str
     status_code: int | None = None
     retry_after_seconds: float | None = None
+    is_of_target: bool = True
 
 
 @dataclass(frozen=True, slots=True)
@@ -56,7 +64,23 @@ class Gone:
     status_code: int | None = None
 
 
-Answer: TypeAlias = Delivered | Again | Impossible | Gone
+@dataclass(frozen=True, slots=True)
+class Bounced:
+    """The receiver refuses the address of this message permanently. `is_hard`: no further message is sent to the address."""
+
+    why: str
+    status_code: int | None = None
+    is_hard: bool = True
+
+
+@dataclass(frozen=True, slots=True)
+class Unknown:
+    """The receiver may have taken the message: the connection was lost before its answer."""
+
+    why: str
+
+
+Answer: TypeAlias = Delivered | Again | Impossible | Gone | Bounced | Unknown
 
 
 class Channel(Protocol):

@@ -7,8 +7,9 @@ from typing import Any, Final, TypeAlias
 
 from starling_common.records.membership_json import membership_json
 from starling_common.values import deterministic_id
-from starling_delivery.channel import Again, Answer, Delivered, Gone, Impossible, Message
+from starling_delivery.channel import Again, Answer, Bounced, Delivered, Gone, Impossible, Message, Unknown
 from starling_delivery.targets import SEGMENT_IDENTIFY, SEGMENT_TRACK, STANDARD, Target, Targets
+from starling_policy.person import HARD_BOUNCE
 
 Request: TypeAlias = Mapping[str, Any]
 """A DeliveryRequested record."""
@@ -109,6 +110,10 @@ def _message_id(body: Mapping[str, Any]) -> str:
     return text
 
 
+EXPIRED: Final = "expired"
+UNKNOWN: Final = "unknown"
+"""The details of outcomes of messages to people: expired before it was sent; the provider may have taken it."""
+
 _POSTPONED: Final = "postponed: "
 """The beginning of the reason of a postponed message."""
 
@@ -169,9 +174,20 @@ class Schedule:
         """Return the time at which a message of a paused target is tried, or None after the time limit."""
         return self._due_ms(request, now_ms, seconds * (1.0 + 0.2 * jitter))
 
+    def is_expiring(self, request: Request) -> bool:
+        """Return whether the request ends at its `expires_at`, and not at the time limit.
+
+        The limit begins with the first attempt: a message that was never attempted waits until it expires.
+        """
+        expires_at = request.get("expires_at")
+        return expires_at is not None and (request["attempt"] == 1 or expires_at <= self._limit_ms(request))
+
+    def _limit_ms(self, request: Request) -> int:
+        return int(request["first_attempt_at"]) + int(self.give_up_after_seconds * 1000)
+
     def _due_ms(self, request: Request, now_ms: int, delay: float) -> int | None:
         due_ms = now_ms + int(delay * 1000)
-        last_ms = int(request["first_attempt_at"]) + int(self.give_up_after_seconds * 1000)
+        last_ms = request["expires_at"] if self.is_expiring(request) else self._limit_ms(request)
         return due_ms if due_ms <= last_ms else None
 
 
@@ -180,7 +196,8 @@ class Step:
     """The records to publish after one attempt.
 
     Shape: `outcome` goes to events.delivery, except None; `retry` to the tier of `tier_seconds`; `dead` is the reason of a dead
-           letter; `disable` disables the target; `postponed`: no attempt was made.
+           letter; `disable` disables the target; `postponed`: no attempt was made; `suppress`: the kind under which the address is
+           suppressed.
     """
 
     outcome: str | None
@@ -191,6 +208,7 @@ class Step:
     dead: str | None = None
     disable: bool = False
     postponed: bool = False
+    suppress: str | None = None
 
 
 def after(request: Request, answer: Answer, schedule: Schedule, now_ms: int, jitter: float) -> Step:
@@ -200,15 +218,38 @@ def after(request: Request, answer: Answer, schedule: Schedule, now_ms: int, jit
             return Step("DELIVERED", status_code=status_code)
         case Gone(why, status_code):
             return Step("FAILED", why, status_code, dead=why, disable=True)
-        case Impossible(why, status_code):
+        case Impossible(why, status_code) | Bounced(why, status_code):
             return Step("FAILED", why, status_code, dead=why)
+        case Unknown(why):  # a second arrival does no harm: the receiver knows the id
+            return after(request, Again(why), schedule, now_ms, jitter)
         case Again(why, status_code, retry_after_seconds):
             due_ms = schedule.next_attempt_ms(request, now_ms, retry_after_seconds, jitter)
             if due_ms is None:
-                return Step("FAILED", why, status_code, dead=f"given up after {request['attempt']} attempts: {why}")
+                ended = Step("FAILED", why, status_code, dead=f"given up after {request['attempt']} attempts: {why}")
+                return Step("FAILED", EXPIRED) if schedule.is_expiring(request) else ended
             tier = schedule.tier_for(max(schedule.delay_seconds(request), retry_after_seconds or 0.0))
             retry = dict(request) | {"attempt": request["attempt"] + 1, "not_before": due_ms, "last_error": why}
             return Step("RETRYING", why, status_code, retry=retry, tier_seconds=tier)
+
+
+def after_message(request: Request, answer: Answer, schedule: Schedule, now_ms: int, jitter: float) -> Step:
+    """Return the step after an attempt to send a message to a person, which nobody may get twice.
+
+    The time limit of the schedule begins with the first attempt.
+    """
+    match answer:
+        case Delivered(status_code):
+            return Step("SENT", status_code=status_code)
+        case Unknown():
+            return Step("FAILED", UNKNOWN)
+        case Bounced(why, status_code, is_hard):
+            return Step("BOUNCED", why, status_code, suppress=HARD_BOUNCE if is_hard else None)
+        case Again():
+            # Counted as attempted before the limits are compared.
+            begun = request if request["attempt"] > 1 else {**request, "first_attempt_at": now_ms}
+            return after(begun, answer, schedule, now_ms, jitter)
+        case Impossible() | Gone():
+            return after(request, Impossible(answer.why, answer.status_code), schedule, now_ms, jitter)
 
 
 def postponed(request: Request, why: str, tier: int | None, schedule: Schedule, now_ms: int, jitter: float) -> Step:
@@ -217,7 +258,8 @@ def postponed(request: Request, why: str, tier: int | None, schedule: Schedule, 
     Each postponement in a row is one tier longer. The first one is reported.
     """
     seconds = schedule.next_tier(tier)
-    return _postponed(request, why, seconds, schedule.postponed_ms(request, now_ms, seconds, jitter))
+    due_ms = schedule.postponed_ms(request, now_ms, seconds, jitter)
+    return _postponed(request, why, seconds, due_ms, is_expiring=schedule.is_expiring(request))
 
 
 def paused(request: Request, why: str, seconds: float, schedule: Schedule, now_ms: int, jitter: float) -> Step:
@@ -226,11 +268,13 @@ def paused(request: Request, why: str, seconds: float, schedule: Schedule, now_m
     The message is due after the pause; `jitter` in [0, 1) adds up to a fifth, so that not all messages come at its end.
     """
     due_ms = schedule.paused_ms(request, now_ms, seconds, jitter)
-    return _postponed(request, why, schedule.tier_for(seconds), due_ms)
+    return _postponed(request, why, schedule.tier_for(seconds), due_ms, is_expiring=schedule.is_expiring(request))
 
 
-def _postponed(request: Request, why: str, seconds: float, due_ms: int | None) -> Step:
+def _postponed(request: Request, why: str, seconds: float, due_ms: int | None, *, is_expiring: bool) -> Step:
     reason = f"{_POSTPONED}{why}"
+    if due_ms is None and is_expiring:
+        return Step("FAILED", EXPIRED)
     if due_ms is None:
         return Step("FAILED", reason, dead=f"given up after {request['attempt'] - 1} attempts: {why}")
     outcome = None if (request["last_error"] or "").startswith(_POSTPONED) else "RETRYING"

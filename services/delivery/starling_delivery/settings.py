@@ -2,9 +2,9 @@
 
 import re
 from collections.abc import Collection
-from typing import Annotated, Final
+from typing import Annotated, Final, Literal
 
-from pydantic import Field
+from pydantic import AnyHttpUrl, BaseModel, ConfigDict, Field
 
 from starling_common.kafka import topics
 from starling_common.kafka.access_check import Needs, needs_of
@@ -15,22 +15,16 @@ WEBHOOK: Final = "webhook"
 
 WEBHOOK_GROUP: Final = topics.stage(WEBHOOK).group
 
+EMAIL: Final = "email"
+EMAIL_GROUP: Final = topics.stage(EMAIL).group
 
-class Settings(ServiceSettings):
-    """One process serves one channel."""
 
-    channel: Annotated[str, Field(pattern="^[a-z][a-z0-9_]*$", description="channel that this process delivers to")] = WEBHOOK
-    takes_all_targets: Annotated[
-        bool, Field(description="let a channel other than webhook deliver to every target, in place of the webhook process")
-    ] = False
-    membership_topic: Annotated[str, Field(description="topic of the membership changes")] = topics.MEMBERSHIP
-    definitions_topic: Annotated[str, Field(description="topic of the targets")] = topics.WEBHOOK_DEFINITIONS
+class KitSettings(ServiceSettings):
+    """The settings that all channels share."""
+
     retry_topic: Annotated[str, Field(description="topic of the retries")] = topics.DELIVERY_RETRY
     outcome_topic: Annotated[str, Field(description="topic of the message outcomes")] = topics.DELIVERY
     dead_letter_topic: Annotated[str, Field(description="topic of the dead letters")] = "delivery.dlq"
-    group: Annotated[
-        str, Field(min_length=1, description="consumer group; the name of the group of the retries begins with it")
-    ] = WEBHOOK_GROUP
     group_failure_seconds: GroupFailureSeconds = 120.0
     timeout_seconds: Annotated[float, Field(gt=0, le=60, description="timeout of one attempt")] = 15.0
     lookup_timeout_seconds: Annotated[float, Field(gt=0, le=60, description="timeout of the name resolution of one attempt")] = 5.0
@@ -72,11 +66,6 @@ class Settings(ServiceSettings):
     ] = False
 
     @property
-    def retry_group(self) -> str:
-        """Return the consumer group of the retries. Each channel has its own, because it skips the retries of the others."""
-        return f"{self.group}-retry" if self.channel == WEBHOOK else f"{self.group}-{self.channel}-retry"
-
-    @property
     def tier_topics(self) -> dict[float, str]:
         """Return delay -> topic of the tiers of retries, the shortest delay first."""
         return {seconds: f"{self.retry_topic}.{_duration(seconds)}" for seconds in sorted(set(self.retry_delays_seconds))}
@@ -88,6 +77,28 @@ class Settings(ServiceSettings):
         After a change of the delays, retries remain in tiers that no delay has any more.
         """
         return rf"^{re.escape(self.retry_topic)}(\.[0-9.]+[smh])?$"
+
+    def _renamed_retries(self, inputs: Collection[str]) -> dict[str, str]:
+        return {topic: f"{self.retry_topic}{topic.removeprefix(topics.DELIVERY_RETRY)}" for topic in inputs}
+
+
+class Settings(KitSettings):
+    """One process serves one channel of feeds."""
+
+    channel: Annotated[str, Field(pattern="^[a-z][a-z0-9_]*$", description="channel that this process delivers to")] = WEBHOOK
+    takes_all_targets: Annotated[
+        bool, Field(description="let a channel other than webhook deliver to every target, in place of the webhook process")
+    ] = False
+    membership_topic: Annotated[str, Field(description="topic of the membership changes")] = topics.MEMBERSHIP
+    definitions_topic: Annotated[str, Field(description="topic of the targets")] = topics.WEBHOOK_DEFINITIONS
+    group: Annotated[
+        str, Field(min_length=1, description="consumer group; the name of the group of the retries begins with it")
+    ] = WEBHOOK_GROUP
+
+    @property
+    def retry_group(self) -> str:
+        """Return the consumer group of the retries. Each channel has its own, because it skips the retries of the others."""
+        return f"{self.group}-retry" if self.channel == WEBHOOK else f"{self.group}-{self.channel}-retry"
 
     @property
     def needs(self) -> Needs:
@@ -102,8 +113,7 @@ class Settings(ServiceSettings):
             WEBHOOK_GROUP: self.group,
             retries.group: self.retry_group,
         }
-        renamed = {topic: f"{self.retry_topic}{topic.removeprefix(topics.DELIVERY_RETRY)}" for topic in retries.inputs}
-        return needs_of("delivery", names | renamed)
+        return needs_of("delivery", names | self._renamed_retries(retries.inputs))
 
     def refusal(self, channels: Collection[str]) -> str | None:
         """Return the reason why this process must not start, with the cure; None if it may. `channels`: the registered channels."""
@@ -124,6 +134,77 @@ class Settings(ServiceSettings):
                 f"each change has one outcome. Unset STARLING_GROUP, or set it to {WEBHOOK_GROUP}"
             )
         return None
+
+
+class Email(BaseModel):
+    """How mails are sent. The server and its credentials are those of the target."""
+
+    model_config = ConfigDict(frozen=True, extra="forbid")
+
+    unsubscribe_url: Annotated[
+        AnyHttpUrl | None,
+        Field(
+            description="begin of the link to unsubscribe, for List-Unsubscribe (RFC 8058); workspace, delivery and purpose are "
+            "appended; unset: only transactional mails are sent, others wait until they expire"
+        ),
+    ] = None
+    allow_private_addresses: Annotated[bool, Field(description="send through relays in private networks, and on any port")] = False
+    connections_per_target: Annotated[int, Field(ge=1, le=1000, description="maximum of concurrent connections to one target")] = 32
+    hostname: Annotated[str | None, Field(description="name of this host in EHLO; unset: that of the system")] = None
+    ca_file: Annotated[
+        str | None, Field(description="certificates of the authorities that sign those of the servers; unset: those of the system")
+    ] = None
+
+
+class EmailSettings(KitSettings):
+    """The process of the channel email. It takes the requests of the messenger."""
+
+    channel: Annotated[Literal["email"], Field(description="channel that this process delivers to")] = EMAIL
+    email: Email = Email()
+    request_topic: Annotated[str, Field(description="topic of the requests")] = topics.EMAIL_REQUESTS
+    definitions_topic: Annotated[str, Field(description="topic of the campaigns and targets")] = topics.DELIVERY_DEFINITIONS
+    consent_topic: Annotated[str, Field(description="topic of the changes of consent")] = topics.CONSENT
+    suppressions_topic: Annotated[str, Field(description="topic of the suppressed addresses")] = topics.SUPPRESSIONS
+    group: Annotated[
+        str, Field(min_length=1, description="consumer group; the name of the group of the retries begins with it")
+    ] = EMAIL_GROUP
+    retry_delays_seconds: Annotated[
+        tuple[float, ...],
+        Field(
+            min_length=1,
+            description="delay after the first, second … attempt; the last one repeats; each needs a topic (delivery.retry.5m)",
+        ),
+    ] = (5.0, 300.0, 1800.0)
+    give_up_after_seconds: Annotated[
+        float, Field(gt=0, le=7 * 86_400, description="time since the first attempt after which a message is a dead letter")
+    ] = 14_400.0
+    transactional_id: Annotated[
+        str, Field(min_length=1, description="begin of the transactional id of this process; its instance id is appended")
+    ] = "starling-email"
+
+    @property
+    def retry_group(self) -> str:
+        """Return the consumer group of the retries. Each channel has its own, because it skips the retries of the others."""
+        return f"{self.group}-retry"
+
+    @property
+    def needs(self) -> Needs:
+        """Return the rights at the broker."""
+        retries = topics.stage(f"{EMAIL}-retry")
+        names = {
+            topics.EMAIL_REQUESTS: self.request_topic,
+            topics.DELIVERY: self.outcome_topic,
+            "delivery.dlq": self.dead_letter_topic,
+            EMAIL_GROUP: self.group,
+            retries.group: self.retry_group,
+        }
+        read = {
+            topics.DELIVERY_DEFINITIONS: self.definitions_topic,
+            topics.CONSENT: self.consent_topic,
+            topics.SUPPRESSIONS: self.suppressions_topic,
+        }
+        views = {f"view-{topic}": f"view-{name}" for topic, name in read.items()}
+        return needs_of("email", names | read | views | self._renamed_retries(retries.inputs))
 
 
 def _duration(seconds: float) -> str:

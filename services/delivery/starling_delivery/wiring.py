@@ -3,11 +3,11 @@
 import asyncio
 import re
 import signal
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from contextlib import suppress
 from dataclasses import dataclass
 from functools import partial
-from typing import Any, Final, NamedTuple
+from typing import Any, Final, NamedTuple, Protocol, TypeVar
 
 from confluent_kafka import Consumer, Producer
 from confluent_kafka import Message as KafkaMessage
@@ -15,24 +15,38 @@ from prometheus_client import REGISTRY
 
 from starling_common.failpoints import Raising
 from starling_common.kafka.clients import consumer_config, gathering_fetches, producer_config
-from starling_common.kafka.folded_topic import FoldedTopic
+from starling_common.kafka.folded_topic import Fold, FoldedTopic
 from starling_common.kafka.group_requests import GroupAddress, GroupRequests
 from starling_common.kafka.lost_input import check_input
 from starling_common.records.definitions import definitions_fold
 from starling_common.retries import retrying
 from starling_common.telemetry.health import HealthServer, Turns
 from starling_common.telemetry.metrics import Metrics
+from starling_common.time.instants import wall_clock_ms
 from starling_common.wire import Record, RecordReader, Registry, RegistryUnavailable
 from starling_delivery.agents import Agent, Input, MembershipInput, RetryInput
 from starling_delivery.channel import Answer, Channel, Message
 from starling_delivery.channels import CHANNELS
+from starling_delivery.channels.email.channel import EmailChannel
+from starling_delivery.failpoints import Ending
+from starling_delivery.messages.definitions import Definitions, fold_definition
+from starling_delivery.messages.inputs import MessageRetryInput, RequestInput
+from starling_delivery.messages.last_look import LastLook
+from starling_delivery.messages.ledger import TRANSACTION_MS, Ledger, Source
+from starling_delivery.messages.refusals import CONSENT_MS, RecentConsent, Suppressions, fold_consent, fold_suppression
+from starling_delivery.messages.steps import MessageSteps
 from starling_delivery.outbox import Outbox
-from starling_delivery.policy import Request, Schedule, Step
+from starling_delivery.policy import Schedule, Step
+from starling_delivery.progress import EXACT_SPAN, Positions
 from starling_delivery.sending.circuit import CircuitRule, Circuits
-from starling_delivery.sending.dispatch import Dispatcher, Traffic
-from starling_delivery.sending.lanes import Lanes
-from starling_delivery.settings import WEBHOOK, Settings
+from starling_delivery.sending.destinations import Destinations
+from starling_delivery.sending.dispatch import Dispatcher, Steps, Traffic
+from starling_delivery.sending.lanes import Item, Lanes
+from starling_delivery.sending.semantics import AtLeastOnce, AtMostOnce, Semantics
+from starling_delivery.settings import EMAIL, WEBHOOK, EmailSettings, KitSettings, Settings
 from starling_delivery.targets import Targets, fold_target
+
+T = TypeVar("T")
 
 _REGISTRY_SECONDS: Final = 120.0
 """How long a start waits for the registry."""
@@ -59,18 +73,40 @@ class WatchedConsumer(Consumer):
         return message
 
 
+class View(Protocol):
+    """A folded topic, whatever its value."""
+
+    def start(self) -> None:
+        """Read the topic to its end. Blocks."""
+
+    def stop(self) -> None:
+        """Stop reading."""
+
+    def problem(self) -> str | None:
+        """Return the error that has stopped the reading."""
+
+
+class Group(NamedTuple):
+    """One of the two consumer groups of a process. `topic`: an input, with which the group's requests are tried."""
+
+    name: str
+    topic: str
+    agent: Agent
+    consumer: WatchedConsumer
+
+
 @dataclass
 class Delivery:
-    """The process of one channel, not yet started."""
+    """The process of one channel, not yet started. `groups`: of the new messages, and of the retries."""
 
-    settings: Settings
     channel: Channel
-    view: FoldedTopic[Targets]
+    views: Mapping[str, View]
     dispatcher: Dispatcher
-    agents: tuple[Agent, Agent]
+    groups: tuple[Group, Group]
+    requests: tuple[GroupRequests, GroupRequests]
     health: HealthServer
     turns: Turns
-    groups: tuple[GroupRequests, GroupRequests]
+    ledger: Ledger | None = None
 
     async def run(self) -> None:
         """Run until SIGTERM or SIGINT, then complete and record the attempts in progress."""
@@ -78,20 +114,27 @@ class Delivery:
         loop = asyncio.get_running_loop()
         for number in (signal.SIGTERM, signal.SIGINT):
             loop.add_signal_handler(number, stopping.set)
-        for requests in self.groups:
+        for requests in self.requests:
             requests.start()
-        await asyncio.to_thread(self.view.start)
+        if self.ledger is not None:
+            await asyncio.to_thread(self.ledger.start)
+            self.ledger.run_in(loop)
+        for view in self.views.values():
+            await asyncio.to_thread(view.start)
         try:
             async with asyncio.TaskGroup() as group:
                 group.create_task(self._turn(stopping))
-                for part in (self.dispatcher, *self.agents):
+                for part in (self.dispatcher, *(one.agent for one in self.groups)):
                     group.create_task(part.run(stopping))
         finally:
             self.turns.rest()
-            for requests in self.groups:
+            if self.ledger is not None:
+                await asyncio.to_thread(self.ledger.stop)
+            for requests in self.requests:
                 requests.stop()
             await self.channel.close()
-            await asyncio.to_thread(self.view.stop)
+            for view in self.views.values():
+                await asyncio.to_thread(view.stop)
             self.health.stop()
 
     async def _turn(self, stopping: asyncio.Event) -> None:
@@ -101,11 +144,15 @@ class Delivery:
                 await asyncio.wait_for(stopping.wait(), 1)
 
 
-def build(settings: Settings) -> Delivery:
+def build(settings: Settings | EmailSettings) -> Delivery:
     """Return the process of one channel. Its health server is already started.
 
     Raises: SchemaMissing, RegistryUnavailable, KeyError for a channel that is not registered.
     """
+    return _build_messages(settings) if isinstance(settings, EmailSettings) else _build_feeds(settings)
+
+
+def _build_feeds(settings: Settings) -> Delivery:
     metrics, targets = Metrics(REGISTRY), Targets()
     channel = CHANNELS[settings.channel](settings, targets)
     registry = Registry(settings.registry.url)
@@ -117,33 +164,85 @@ def build(settings: Settings) -> Delivery:
     if raising is not None:
         changes, retries = raising.before("decode", changes), raising.before("decode", retries)
         _arm(raising, channel, outbox)
-    dispatcher = _dispatcher(settings, channel, targets, outbox, metrics)
-    tiers = {topic: position for position, topic in enumerate(settings.tier_topics.values())}
+    dispatcher = _dispatcher(settings, channel, targets, AtLeastOnce(), outbox, metrics)
     consumers = _consumer(settings, settings.group), _consumer(settings, settings.retry_group)
-    turns = Turns("the event loop", _MOST_BLOCKED_SECONDS)
     agents = (
         _agent(consumers[0], MembershipInput([settings.membership_topic], changes, targets, settings.channel), dispatcher, outbox),
-        _agent(
-            consumers[1],
-            RetryInput([settings.retry_pattern], retries, settings.channel, tiers, _schedule(settings).longest_ms),
-            dispatcher,
-            outbox,
-        ),
+        _agent(consumers[1], _retry_input(settings, settings.channel, retries), dispatcher, outbox),
     )
-    view = _view(settings, registry, targets)
-    groups = _groups(settings, metrics)
-    health = _health(settings, metrics, _Observed(view, agents, consumers, turns, groups))
+    groups = (
+        Group(settings.group, settings.membership_topic, agents[0], consumers[0]),
+        Group(settings.retry_group, settings.retry_topic, agents[1], consumers[1]),
+    )
+    views = {"definitions": _definitions_view(settings, registry, targets)}
+    return _delivery(settings, metrics, _Parts(channel, views, dispatcher, groups))
+
+
+def _build_messages(settings: EmailSettings) -> Delivery:
+    metrics, definitions, ending = Metrics(REGISTRY), Definitions(), Ending(settings.failpoint)
+    channel = EmailChannel.open(settings, definitions, ending.passed)
+    suppressions, consent = Suppressions(settings.channel), RecentConsent(settings.channel)
+    registry = Registry(settings.registry.url)
+    requests = retrying(_REGISTRY_SECONDS)(RegistryUnavailable, registry.codec, settings.request_topic, "DeliveryRequested").decode
+    retries = registry.codec(settings.retry_topic, "DeliveryRequested").decode
+    consumers = _consumer(settings, settings.group), _consumer(settings, settings.retry_group)
+    positions = Positions(EXACT_SPAN), Positions(EXACT_SPAN)
+    ledger = Ledger(_transactional_producer(settings), [Source(*one) for one in zip(positions, consumers, strict=True)])
+    steps = MessageSteps(settings, ledger, registry, metrics)
+    look = LastLook(definitions, suppressions, consent, channel.hold)
+    dispatcher = _dispatcher(settings, channel, definitions, AtMostOnce(look, steps, ending.passed), steps, metrics)
+    inputs: tuple[Input, Input] = (
+        RequestInput([settings.request_topic], requests, settings.channel, definitions),
+        MessageRetryInput(_retry_input(settings, settings.channel, retries), definitions),
+    )
+    stages = (EMAIL, f"{EMAIL}-retry")
+    agents = tuple(
+        Agent(source, consumer, dispatcher, steps, check=partial(_check, consumer, stage, source), positions=own, commits=False)
+        for source, consumer, stage, own in zip(inputs, consumers, stages, positions, strict=True)
+    )
+    groups = (
+        Group(settings.group, settings.request_topic, agents[0], consumers[0]),
+        Group(settings.retry_group, settings.retry_topic, agents[1], consumers[1]),
+    )
+    since_ms = wall_clock_ms() - CONSENT_MS
+    views: dict[str, View] = {
+        "definitions": _view(
+            settings, registry, (settings.definitions_topic, "DefinitionChanged"), definitions, definitions_fold(fold_definition)
+        ),
+        "suppressions": _view(
+            settings, registry, (settings.suppressions_topic, "AddressSuppressed"), suppressions, fold_suppression
+        ),
+        "consent": _view(settings, registry, (settings.consent_topic, "ConsentChanged"), consent, fold_consent, since_ms),
+    }
+    return _delivery(settings, metrics, _Parts(channel, views, dispatcher, groups, ledger))
+
+
+class _Parts(NamedTuple):
+    """What differs between feeds and messages."""
+
+    channel: Channel
+    views: Mapping[str, View]
+    dispatcher: Dispatcher
+    groups: tuple[Group, Group]
+    ledger: Ledger | None = None
+
+
+def _delivery(settings: KitSettings, metrics: Metrics, parts: _Parts) -> Delivery:
+    """Return the process, with its health server started."""
+    turns, requests = Turns("the event loop", _MOST_BLOCKED_SECONDS), _requests(settings, parts.groups, metrics)
+    health = _health(settings, metrics, _Observed(parts.views, parts.groups, requests, turns, parts.ledger))
     health.start()
-    return Delivery(settings, channel, view, dispatcher, agents, health, turns, groups)
+    return Delivery(parts.channel, parts.views, parts.dispatcher, parts.groups, requests, health, turns, parts.ledger)
 
 
-def _groups(settings: Settings, metrics: Metrics) -> tuple[GroupRequests, GroupRequests]:
+def _requests(settings: KitSettings, groups: tuple[Group, Group], metrics: Metrics) -> tuple[GroupRequests, GroupRequests]:
     """Return the measurement of refused requests of both consumer groups."""
     refused = metrics.gauge("starling_group_refused_seconds")
-    named = ((settings.group, settings.membership_topic), (settings.retry_group, settings.retry_topic))
     first, second = (
-        GroupRequests(GroupAddress(settings.kafka.brokers, group, topic), settings.group_failure_seconds, refused.labels(group).set)
-        for group, topic in named
+        GroupRequests(
+            GroupAddress(settings.kafka.brokers, one.name, one.topic), settings.group_failure_seconds, refused.labels(one.name).set
+        )
+        for one in groups
     )
     return first, second
 
@@ -151,32 +250,33 @@ def _groups(settings: Settings, metrics: Metrics) -> tuple[GroupRequests, GroupR
 class _Observed(NamedTuple):
     """The parts whose problems the health server reports."""
 
-    view: FoldedTopic[Targets]
-    agents: tuple[Agent, Agent]
-    consumers: tuple[WatchedConsumer, WatchedConsumer]
+    views: Mapping[str, View]
+    groups: tuple[Group, Group]
+    requests: tuple[GroupRequests, GroupRequests]
     turns: Turns
-    groups: tuple[GroupRequests, GroupRequests]
+    ledger: Ledger | None
 
 
-def _health(settings: Settings, metrics: Metrics, observed: _Observed) -> HealthServer:
+def _health(settings: KitSettings, metrics: Metrics, observed: _Observed) -> HealthServer:
     """Return the health server, not started."""
-    view, agents, consumers, turns, groups = observed
-    ready: dict[str, Agent] = {"membership": agents[0], "retries": agents[1]}
+    views, (new, retries), requests, turns, ledger = observed
+    agents = {"membership" if ledger is None else "requests": new.agent, "retries": retries.agent}
     return HealthServer(
         (settings.http.host, settings.http.port),
         metrics.registry,
         alive=lambda: {
-            "definitions": view.problem(),
+            **{name: view.problem() for name, view in views.items()},
             "event loop": turns.problem(),
             # Partitions may be paused, so a consumer that receives nothing is no problem.
-            "membership": consumers[0].turns.problem(),
-            "retries": consumers[1].turns.problem(),
-            "group": groups[0].problem,
-            "group of retries": groups[1].problem,
+            **{name: group.consumer.turns.problem() for name, group in zip(agents, (new, retries), strict=True)},
+            "group": requests[0].problem,
+            "group of retries": requests[1].problem,
+            **({} if ledger is None else {"transactions": ledger.turns.problem()}),
         },
         ready=lambda: (
-            {"definitions": view.problem(), "input": agents[0].problem, "input of retries": agents[1].problem}
-            | {name: None if agent.assigned else "no partitions assigned yet" for name, agent in ready.items()}
+            {name: view.problem() for name, view in views.items()}
+            | {"input": new.agent.problem, "input of retries": retries.agent.problem}
+            | {name: None if agent.assigned else "no partitions assigned yet" for name, agent in agents.items()}
         ),
     )
 
@@ -187,7 +287,21 @@ def _outbox(settings: Settings, registry: Registry, targets: Targets, metrics: M
     return Outbox(settings, Producer(config), registry, targets, metrics)
 
 
-def _dispatcher(settings: Settings, channel: Channel, targets: Targets, outbox: Outbox, metrics: Metrics) -> Dispatcher:
+def _transactional_producer(settings: EmailSettings) -> Producer:
+    own = {
+        "transactional.id": f"{settings.transactional_id}-{settings.instance_id}",
+        "transaction.timeout.ms": TRANSACTION_MS,
+        "message.timeout.ms": TRANSACTION_MS,
+        "linger.ms": 0,  # the ledger gathers
+        # The broker may still complete the last transaction when the next one begins, and returns a retriable error.
+        "retry.backoff.ms": 10,
+    }
+    return Producer(producer_config(settings.kafka.brokers, **own))
+
+
+def _dispatcher(
+    settings: KitSettings, channel: Channel, targets: Destinations, semantics: Semantics, steps: Steps, metrics: Metrics
+) -> Dispatcher:
     return Dispatcher(
         channel,
         targets,
@@ -195,14 +309,20 @@ def _dispatcher(settings: Settings, channel: Channel, targets: Targets, outbox: 
         Traffic(
             Lanes(settings.max_in_flight, settings.memory_mb * 1_000_000, settings.lane_messages),
             Circuits(CircuitRule(settings.failures_before_pause, settings.probe_seconds)),
+            semantics,
         ),
-        outbox,
+        steps,
         metrics,
     )
 
 
-def _schedule(settings: Settings) -> Schedule:
+def _schedule(settings: KitSettings) -> Schedule:
     return Schedule(settings.retry_delays_seconds, settings.give_up_after_seconds)
+
+
+def _retry_input(settings: KitSettings, channel: str, decode: Callable[[bytes], Record]) -> RetryInput:
+    tiers = {topic: position for position, topic in enumerate(settings.tier_topics.values())}
+    return RetryInput([settings.retry_pattern], decode, channel, tiers, _schedule(settings).longest_ms)
 
 
 def _agent(consumer: Consumer, source: Input, dispatcher: Dispatcher, outbox: Outbox) -> Agent:
@@ -224,15 +344,15 @@ def _arm(raising: Raising, channel: Channel, outbox: Outbox) -> None:
         raising.passed("send", message.payload.encode())
         return await send(message)
 
-    def raising_record(request: Request, step: Step, stored: Callable[[], None]) -> None:
-        raising.passed("outcome", request["payload"].encode())
-        record(request, step, stored)
+    def raising_record(item: Item, step: Step, stored: Callable[[], None]) -> None:
+        raising.passed("outcome", item.request["payload"].encode())
+        record(item, step, stored)
 
     channel.send = raising_send  # type: ignore[method-assign]
     outbox.record = raising_record  # type: ignore[method-assign]
 
 
-def _consumer(settings: Settings, group: str) -> WatchedConsumer:
+def _consumer(settings: KitSettings, group: str) -> WatchedConsumer:
     more = {
         "session.timeout.ms": 30_000,
         # Static membership: a restarted process continues immediately, without a rebalance.
@@ -243,7 +363,12 @@ def _consumer(settings: Settings, group: str) -> WatchedConsumer:
     return WatchedConsumer(consumer_config(settings.kafka.brokers, group, **more), group)
 
 
-def _view(settings: Settings, registry: Registry, targets: Targets) -> FoldedTopic[Targets]:
-    topic = settings.definitions_topic
-    codec = registry.codec(topic, "DefinitionChanged")
-    return FoldedTopic((settings.kafka.brokers, topic), codec, targets, definitions_fold(fold_target))
+def _definitions_view(settings: Settings, registry: Registry, targets: Targets) -> FoldedTopic[Targets]:
+    return _view(settings, registry, (settings.definitions_topic, "DefinitionChanged"), targets, definitions_fold(fold_target))
+
+
+def _view(
+    settings: KitSettings, registry: Registry, topic: tuple[str, str], initial: T, fold: Fold[T], since_ms: int | None = None
+) -> FoldedTopic[T]:
+    """Return the fold of a topic. `topic`: its name and schema."""
+    return FoldedTopic((settings.kafka.brokers, topic[0]), registry.codec(*topic), initial, fold, since_ms=since_ms)

@@ -72,15 +72,16 @@ class Recorded:
         self.refused: list[tuple[str, str]] = []
         self.tries = 0
 
-    def record(self, made: Request, step: Step, stored: Callable[[], None]) -> None:
+    def record(self, item: Item, step: Step, stored: Callable[[], None]) -> None:
+        made = item.request
         if made["user_id"] == self.unpublishable:
             self.tries += 1
             raise self.error
         self.steps.append((made["delivery_id"], step))
         stored()
 
-    def refuse(self, made: Request, why: Refused, stored: Callable[[], None]) -> None:
-        self.refused.append((made["delivery_id"], why.code))
+    def refuse(self, item: Item, why: Refused, stored: Callable[[], None]) -> None:
+        self.refused.append((item.request["delivery_id"], why.code))
         stored()
 
     def check(self) -> None:

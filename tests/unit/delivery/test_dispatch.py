@@ -10,7 +10,7 @@ import pytest
 from starling_common.kafka.clients import BrokerUnavailable
 from starling_common.time.instants import wall_clock_ms
 from starling_delivery.channel import Again, Answer, Channel, Delivered, Gone, Message
-from starling_delivery.policy import Request, Step
+from starling_delivery.policy import Step
 from starling_delivery.sending.lanes import Item
 from tests.unit.delivery.making import Recorded, definition, dispatcher, request, send_all, targets
 
@@ -95,8 +95,8 @@ def test_the_circuit_outlives_the_messages_that_opened_it_and_a_new_version_clos
 
 def test_a_message_in_a_lane_is_stored_before_its_record_counts_as_processed() -> None:
     class Unstored(Recorded):
-        def record(self, made: Request, step: Step, stored: Callable[[], None]) -> None:
-            self.steps.append((made["delivery_id"], step))
+        def record(self, item: Item, step: Step, stored: Callable[[], None]) -> None:
+            self.steps.append((item.request["delivery_id"], step))
             callbacks.append(stored)
 
     callbacks: list[Callable[[], None]] = []

@@ -18,6 +18,7 @@ from starling_delivery.channel import Answer, Delivered
 from starling_delivery.channel import Message as ChannelMessage
 from starling_delivery.outbox import Outbox
 from starling_delivery.policy import Step
+from starling_delivery.sending.lanes import Item
 from starling_delivery.settings import Settings
 from tests.unit.delivery.making import MemoryConsumer, change, definition, dispatcher, request, run_agent, targets
 
@@ -105,7 +106,7 @@ def test_a_request_whose_outcome_the_broker_refuses_is_a_dead_letter() -> None:
     producer = MemoryProducer({DELIVERY: KafkaError.MSG_SIZE_TOO_LARGE})
     outbox = _outbox(producer)
     stored: list[str] = []
-    outbox.record(request(), Step("DELIVERED"), lambda: stored.append("once"))
+    outbox.record(Item(request(), lambda: None), Step("DELIVERED"), lambda: stored.append("once"))
     outbox.flush()
     assert stored == ["once"]
     [letter] = producer.letters()
@@ -117,7 +118,7 @@ def test_a_broker_that_times_out_ends_the_process_and_refuses_nothing() -> None:
     producer = MemoryProducer({DELIVERY: KafkaError._MSG_TIMED_OUT})
     outbox = _outbox(producer)
     stored: list[str] = []
-    outbox.record(request(), Step("DELIVERED"), lambda: stored.append("never"))
+    outbox.record(Item(request(), lambda: None), Step("DELIVERED"), lambda: stored.append("never"))
     with pytest.raises(BrokerUnavailable):
         outbox.flush()
     assert (producer.letters(), stored) == ([], [])

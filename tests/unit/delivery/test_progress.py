@@ -1,9 +1,11 @@
 """The committed position is never beyond an uncompleted record, and no completed one is repeated; the oracle is a set."""
 
+import random
+
 from hypothesis import given
 from hypothesis import strategies as st
 
-from starling_delivery.progress import METADATA_LIMIT, MOST_SPAN, Positions, Progress
+from starling_delivery.progress import EXACT_SPAN, METADATA_LIMIT, MOST_SPAN, Positions, Progress
 
 
 @given(st.integers(0, 5), st.permutations(range(12)), st.integers(0, 12))
@@ -101,3 +103,29 @@ def test_one_record_that_takes_long_bounds_what_is_read_meanwhile() -> None:
     assert positions.is_full(place)
     positions.finish(place, 0)
     assert not positions.is_full(place)
+
+
+def test_the_bitmap_keeps_every_completed_offset_of_the_exact_span() -> None:
+    progress = Progress(1_000)
+    offsets = [offset for offset in range(1_001, 1_000 + EXACT_SPAN) if random.Random(offset).random() < 0.5]
+    after = progress.with_finished(offsets)
+    assert (progress.done, after.position) == (set(), 1_000)
+    text = after.metadata()
+    assert len(text) <= METADATA_LIMIT
+    assert Progress.restored(1_000, text).done == set(offsets)
+
+
+def test_a_claim_grants_what_is_assigned_and_not_completed_and_marks_nothing() -> None:
+    positions = Positions()
+    positions.open(("t", 0), Progress(5))
+    for offset in (5, 6, 7):
+        positions.read(("t", 0), offset)
+    positions.finish(("t", 0), 6)
+    claim = positions.claim({("t", 0): {5, 6}, ("t", 1): {5}})
+    assert (set(claim.granted), list(claim.commits)) == ({(("t", 0), 5)}, [(("t", 0), 7, "")])
+    assert list(positions.claim({}).commits) == []
+    positions.mark_changed()  # the transaction was aborted
+    assert list(positions.claim({}).commits) == [(("t", 0), 5, "[[1,1]]")]
+    positions.finish(("t", 0), 5)
+    positions.finish(("t", 0), 5)
+    assert list(positions.claim({("t", 0): {5}}).commits) == [(("t", 0), 7, "")]

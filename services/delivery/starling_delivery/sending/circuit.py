@@ -8,7 +8,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Final
 
-from starling_delivery.targets import Target
+from starling_delivery.sending.destinations import Destination
 
 _RECENT: Final = 20
 _FAILURES_OF_RECENT: Final = 10
@@ -107,7 +107,7 @@ class Circuits:
         self._rule = rule
         self._circuits: dict[tuple[str, str], tuple[int, Circuit]] = {}
 
-    def of(self, target: Target) -> Circuit:
+    def of(self, target: Destination) -> Circuit:
         """Return the circuit of a target."""
         version, circuit = self._circuits.get((target.workspace, target.key), (None, None))
         if circuit is None or version != target.version:

@@ -5,19 +5,20 @@ import random
 import time
 from collections.abc import Callable, Iterable
 from functools import partial
-from typing import Final, NamedTuple, Protocol
+from typing import Final, NamedTuple, Protocol, TypeGuard
 
 from starling_common.outcome import Refused
 from starling_common.telemetry.logs import log
 from starling_common.telemetry.metrics import Metrics
 from starling_common.time.instants import wall_clock_ms
-from starling_delivery.batches import after_batch, batch_message, is_refusal, limited
-from starling_delivery.channel import Again, Answer, Channel, Delivered, Gone, Impossible, Message
+from starling_delivery.batches import after_batch, is_refusal, limited
+from starling_delivery.channel import Again, Answer, Bounced, Channel, Delivered, Gone, Impossible, Unknown
 from starling_delivery.poison import tried_twice
-from starling_delivery.policy import Request, Schedule, Step, after, delayed, message_of, paused, postponed
+from starling_delivery.policy import Schedule, Step, delayed, paused, postponed
 from starling_delivery.sending.circuit import Circuit, Circuits
+from starling_delivery.sending.destinations import Destination, Destinations
 from starling_delivery.sending.lanes import Admission, Batch, Item, Lanes
-from starling_delivery.targets import Target, Targets
+from starling_delivery.sending.semantics import AtLeastOnce, Attempted, Lost, Park, Semantics
 
 _CHECK_SECONDS: Final = 0.05
 _LONGEST_PAUSE_SECONDS: Final = 3600.0
@@ -34,10 +35,10 @@ SLOW_TARGET: Final = "slow_target"
 class Steps(Protocol):
     """Publishes the steps of requests. The methods must not block for long. `stored` is called once the broker has the records."""
 
-    def record(self, request: Request, step: Step, stored: Callable[[], None]) -> None:
+    def record(self, item: Item, step: Step, stored: Callable[[], None]) -> None:
         """Publish the step of a request."""
 
-    def refuse(self, request: Request, why: Refused, stored: Callable[[], None]) -> None:
+    def refuse(self, item: Item, why: Refused, stored: Callable[[], None]) -> None:
         """Publish the dead letter of a request that cannot be processed."""
 
     def check(self) -> None:
@@ -45,10 +46,11 @@ class Steps(Protocol):
 
 
 class Traffic(NamedTuple):
-    """What decides whether a message may be sent now."""
+    """What decides whether a message may be sent now, and what an attempt is."""
 
     lanes: Lanes
     circuits: Circuits
+    semantics: Semantics = AtLeastOnce()
 
 
 class Dispatcher:
@@ -62,7 +64,7 @@ class Dispatcher:
     """
 
     def __init__(
-        self, channel: Channel, targets: Targets, schedule: Schedule, traffic: Traffic, steps: Steps, metrics: Metrics
+        self, channel: Channel, targets: Destinations, schedule: Schedule, traffic: Traffic, steps: Steps, metrics: Metrics
     ) -> None:
         """`steps`: where the results are published."""
         self._channel = channel
@@ -70,6 +72,7 @@ class Dispatcher:
         self._schedule = schedule
         self._lanes = traffic.lanes
         self._circuits = traffic.circuits
+        self._semantics = traffic.semantics
         self._steps = steps
         self._attempts: asyncio.TaskGroup | None = None
         self._running = 0
@@ -191,24 +194,43 @@ class Dispatcher:
                     item.request = limited(item.request, len(part))
                     self._postpone(item, circuit.reason, CIRCUIT_OPEN)
                 continue
-            answer = await self._answer(target, part)
-            if answer is None:
+            attempted = await self._answer(target, part)
+            if attempted is None:
                 middle = (len(part) + 1) // 2
                 parts += [part[middle:], part[:middle]]
             else:
-                self._publish_answer(part, answer)
+                await self._complete(part, attempted)
 
-    async def _answer(self, target: Target, part: Batch) -> Answer | None:
+    async def _complete(self, part: Batch, attempted: Attempted) -> None:
+        """Publish what became of the messages of an attempt."""
+        match attempted:
+            case Step():
+                self._publish_all(part, attempted)
+            case Park(why, reason):
+                for item in part:
+                    self._postpone(item, why, reason)
+            case Lost.LOST:
+                for item in part:
+                    self._lanes.settle(item)
+            case _:
+                stored = [_when_stored(item) for item in part] if self._semantics.awaits_outcome else []
+                self._publish_answer(part, attempted)
+                for event in stored:
+                    await event.wait()
+
+    async def _answer(self, target: Destination, part: Batch) -> Attempted | None:
         """Make one attempt. Return None if a single message may be the reason why all of them were refused."""
         begun = time.monotonic()
         try:
-            answer = await self._channel.send(_message(part))
+            answer = await self._semantics.attempt(part, self._channel.send)
         except Exception as error:  # noqa: BLE001 - a failing message must not stop the delivery of others
             if len(part) > 1:
                 return None
             delivery_id = part[0].request["delivery_id"]
             log(__name__).exception("channel_failed", channel=self._channel.name, delivery_id=delivery_id)
             answer = Impossible(f"the channel failed with {type(error).__name__}: {error}")
+        if isinstance(answer, Step | Park | Lost):
+            return answer
         self._attempt_seconds.observe(time.monotonic() - begun)
         if len(part) > 1 and is_refusal(answer):
             return None
@@ -220,13 +242,13 @@ class Dispatcher:
         now_ms, jitter = wall_clock_ms(), random.random()  # noqa: S311 - not used for security
         for item in part:
             request = item.request if item.batching is None else after_batch(item.request, answer, len(part))
-            self._publish(item, after(request, answer, self._schedule, now_ms, jitter))
+            self._publish(item, self._semantics.after(request, answer, self._schedule, now_ms, jitter))
 
     def _publish_all(self, part: Batch, step: Step) -> None:
         for item in part:
             self._publish(item, step)
 
-    def _count_attempt(self, target: Target, answer: Answer, *, probe: bool) -> None:
+    def _count_attempt(self, target: Destination, answer: Answer, *, probe: bool) -> None:
         """Count the attempt in the target's circuit. An impossible message is no failure of its target, and a pause neither."""
         circuit = self._circuits.of(target)
         if isinstance(answer, Again) and answer.status_code == 429 and answer.retry_after_seconds:
@@ -236,11 +258,11 @@ class Dispatcher:
                 "target_paused", workspace=target.workspace, target=target.key, seconds=round(answer.retry_after_seconds)
             )
             self._postpone_paused(self._lanes.drain(target.workspace, target.key, now), circuit)
-        elif isinstance(answer, Delivered | Gone):
+        elif isinstance(answer, Delivered | Gone | Bounced):
             if circuit.is_open:
                 log(__name__).info("circuit_closed", workspace=target.workspace, target=target.key)
             circuit.succeeded()
-        elif isinstance(answer, Again) and circuit.failed(time.monotonic(), probe=probe):
+        elif _is_failure_of_target(answer) and circuit.failed(time.monotonic(), probe=probe):
             log(__name__).warning("circuit_opened", workspace=target.workspace, target=target.key, error=answer.why)
             for item in self._lanes.drain(target.workspace, target.key, time.monotonic()):
                 self._postpone(item, circuit.reason, CIRCUIT_OPEN)
@@ -259,9 +281,9 @@ class Dispatcher:
 
     def _publish(self, item: Item, step: Step) -> None:
         stored = partial(self._stored, item)
-        refused = tried_twice(partial(self._steps.record, item.request, step, stored))
+        refused = tried_twice(partial(self._steps.record, item, step, stored))
         if refused is not None:
-            self._steps.refuse(item.request, refused, stored)
+            self._steps.refuse(item, refused, stored)
 
     def _stored(self, item: Item) -> None:
         if item.sequence:  # it was in a lane
@@ -284,11 +306,21 @@ class Dispatcher:
         self._open_circuits.set(sum(1 for _ in self._circuits.open_keys()))
 
 
-def _message(part: Batch) -> Message:
-    if part[0].batching is None:
-        return message_of(part[0].request)
-    return batch_message([item.request for item in part])
+def _when_stored(item: Item) -> asyncio.Event:
+    """Return an event that is set when the records of the item's step are stored."""
+    event, settled = asyncio.Event(), item.settled
+
+    def stored() -> None:
+        settled()
+        event.set()
+
+    item.settled = stored
+    return event
 
 
-def _suppressed(target: Target | None) -> Step:
+def _is_failure_of_target(answer: Answer) -> TypeGuard[Again | Unknown]:
+    return isinstance(answer, Unknown) or (isinstance(answer, Again) and answer.is_of_target)
+
+
+def _suppressed(target: Destination | None) -> Step:
     return Step("SUPPRESSED", "the target is archived" if target is None else "the target is disabled")

@@ -16,6 +16,7 @@ from typing import Final, TypeAlias
 from starling_common.shares import Shares
 from starling_delivery.batches import is_call, most_bytes
 from starling_delivery.policy import Request
+from starling_delivery.progress import Origin
 from starling_delivery.targets import Batching
 
 _SLOW_SECONDS: Final = 1.0
@@ -36,6 +37,7 @@ class Item:
 
     `tier` is the position of the tier it was read from; None if it was in none. `is_probe`: its attempt decides on an open circuit.
     `batching`: how the target gathers messages, when the item was offered; `since`: when it entered its lane, monotonic in seconds.
+    `origin`: the record of the request, which a transaction completes; None once one has.
     """
 
     request: Request
@@ -49,9 +51,10 @@ class Item:
     since: float = 0.0
     body_bytes: int = 0
     """The size of its body within a batch, with a comma; 0 without batches."""
+    origin: Origin | None = None
 
     def __post_init__(self) -> None:
-        self.size_bytes = len(self.request["payload"]) + _RECORD_BYTES
+        self.size_bytes = len(self.request["payload"]) + len(self.request.get("context") or "") + _RECORD_BYTES
 
     @property
     def most(self) -> int:

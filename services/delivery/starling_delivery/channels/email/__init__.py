@@ -1,0 +1,1 @@
+"""The email channel: mails by SMTP, signed with DKIM."""

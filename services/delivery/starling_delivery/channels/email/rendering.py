@@ -1,0 +1,118 @@
+"""Pure core: the mail of a message: headers and MIME parts, as bytes in lines that end with CRLF."""
+
+import re
+from dataclasses import dataclass
+from datetime import datetime
+from email.errors import MessageError
+from email.headerregistry import Address
+from email.message import EmailMessage
+from email.policy import SMTP
+from email.utils import format_datetime, parseaddr
+from typing import Final
+from urllib.parse import urlencode
+
+import idna
+
+from starling_delivery.channel import Message
+from starling_delivery.channels.email.signing import Header, Signer
+from starling_policy import TRANSACTIONAL
+
+_POLICY: Final = SMTP.clone(cte_type="7bit")
+"""Every server takes 7-bit content."""
+
+_ADDRESS: Final = re.compile(r"[A-Za-z0-9.!#$%&'*+/=?^_`{|}~-]{1,64}@[^\s@<>()\[\],:;\\\"\x00-\x20\x7f]{1,253}\Z")
+"""The names of RFC 5322 without quotes. Others need servers with SMTPUTF8, or are a mistake."""
+
+_MOST_LINE_BYTES: Final = 998
+
+
+class MailRefused(Exception):
+    """The message cannot become a mail, now or later."""
+
+
+@dataclass(frozen=True, slots=True)
+class Mail:
+    """A mail, ready to send. `sender` and `recipient` are those of the envelope."""
+
+    sender: str
+    recipient: str
+    data: bytes
+
+
+def is_unsubscribable(purpose: str | None) -> bool:
+    """Return whether a mail of the purpose offers to unsubscribe: every one that is not transactional."""
+    return purpose != TRANSACTIONAL
+
+
+def mail_of(message: Message, from_address: str, unsubscribe_url: str | None, at: datetime, signer: Signer | None) -> Mail:
+    """Return the mail of a message. `at`: its date, with a time zone. `unsubscribe_url`: what `unsubscribe_link` extends.
+
+    Its `Message-ID` depends on the delivery alone. Raises: MailRefused.
+    """
+    sender_name, sender = parseaddr(from_address)
+    sender, recipient = checked_address(sender), checked_address(message.address)
+    mail = EmailMessage(_POLICY)
+    try:
+        mail["From"] = Address(sender_name, addr_spec=sender)
+        mail["To"] = Address(addr_spec=recipient)
+        mail["Subject"] = message.content.get("subject", "")
+    except (ValueError, MessageError) as error:
+        raise MailRefused(f"a header is invalid: {error}") from error
+    _set_content(mail, message)
+    head = [
+        (b"Message-ID", f" <{message.delivery_id}@{sender.partition('@')[2]}>".encode()),
+        (b"Date", f" {format_datetime(at)}".encode()),
+    ]
+    if is_unsubscribable(message.purpose):
+        if unsubscribe_url is None:
+            raise MailRefused("a mail that is not transactional needs a link to unsubscribe")
+        # Not by the email package, which encodes a long word.
+        head += [
+            (b"List-Unsubscribe", f" <{unsubscribe_link(unsubscribe_url, message)}>".encode("ascii")),
+            (b"List-Unsubscribe-Post", b" List-Unsubscribe=One-Click"),
+        ]
+    headers, body = split_mail(mail.as_bytes())
+    headers = [*head, *headers]
+    if any(len(line) > _MOST_LINE_BYTES for _, value in headers for line in value.split(b"\r\n")):
+        raise MailRefused(f"a header has a line of more than {_MOST_LINE_BYTES} bytes")
+    signature = b"" if signer is None else signer.header(headers, body)
+    lines = b"".join(name + b":" + value + b"\r\n" for name, value in headers)
+    return Mail(sender, recipient, signature + lines + b"\r\n" + body)
+
+
+def unsubscribe_link(base: str, message: Message) -> str:
+    """Return the link of a message: the base with the workspace, the delivery and the purpose."""
+    query = urlencode({"workspace": message.workspace, "delivery": message.delivery_id, "purpose": message.purpose or ""})
+    return f"{base}{'&' if '?' in base else '?'}{query}"
+
+
+def checked_address(address: str) -> str:
+    """Return an address with its domain in ASCII. Raises: MailRefused for one that no header or command can contain."""
+    found = _ADDRESS.match(address.strip())
+    if found is None:
+        raise MailRefused("no_address: the address is not one of the form name@example.com in ASCII")
+    name, _, domain = address.strip().rpartition("@")
+    if domain.isascii():
+        return f"{name}@{domain}"
+    try:
+        return f"{name}@{idna.encode(domain, uts46=True).decode()}"
+    except idna.IDNAError as error:
+        raise MailRefused(f"no_address: the domain of the address is invalid: {error}") from error
+
+
+def split_mail(data: bytes) -> tuple[list[Header], bytes]:
+    """Return the headers, each with its folded value, and the body."""
+    head, _, body = data.partition(b"\r\n\r\n")
+    headers = [line.partition(b":") for line in re.split(rb"\r\n(?![ \t])", head)]
+    return [(name, value) for name, _, value in headers], body
+
+
+def _set_content(mail: EmailMessage, message: Message) -> None:
+    text, html = message.content.get("text"), message.content.get("html")
+    if text is not None:
+        mail.set_content(text)
+    if html is not None and text is not None:
+        mail.add_alternative(html, subtype="html")
+        mail.set_boundary(f"=_{message.delivery_id}")
+    elif html is not None:
+        mail.set_content(html, subtype="html")

@@ -1,0 +1,1 @@
+"""What messages to people need beyond the kit: definitions, suppressions, consent, the last look, and transactions."""

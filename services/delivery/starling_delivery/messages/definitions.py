@@ -1,0 +1,93 @@
+"""Pure core: the campaigns and targets in force, as a fold over `delivery.definitions`."""
+
+import json
+from collections.abc import Mapping
+from dataclasses import dataclass, field, replace
+from typing import Final
+
+from starling_campaigns import Campaign, Target, parse_stored_campaign, parse_target
+from starling_common.cassandra.read_models import ARCHIVED, CAMPAIGN, TARGET
+from starling_common.outcome import Done, Outcome, Refused
+from starling_common.records.definitions import status_after
+from starling_common.wire import Record
+from starling_delivery.targets import Batching
+from starling_segments import DefinitionRefused
+
+_VERSIONS: Final = 8
+"""How many versions of a campaign are kept. A message of an older one is rendered with the newest."""
+
+
+@dataclass(frozen=True, slots=True)
+class KnownCampaign:
+    """One campaign. `versions`: version -> its parsed document, of the newest versions."""
+
+    status: str
+    version: int
+    versions: Mapping[int, Campaign]
+
+    def at(self, version: int) -> Campaign:
+        """Return the campaign of that version; the newest one in place of a version that is not kept."""
+        return self.versions.get(version) or self.versions[self.version]
+
+    @property
+    def target(self) -> str:
+        """The key of its target."""
+        return self.versions[self.version].target
+
+
+@dataclass(frozen=True, slots=True)
+class KnownTarget:
+    """One target. `target` None: it is archived, or its definition has not been read yet (version 0)."""
+
+    workspace: str
+    key: str
+    version: int = 0
+    target: Target | None = None
+    disabled: bool = False
+    batching: Batching | None = None
+
+
+@dataclass
+class Definitions:
+    """All campaigns and targets by workspace and key. One thread writes; others read without a lock, one look-up each."""
+
+    campaigns: dict[tuple[str, str], KnownCampaign] = field(default_factory=dict)
+    targets: dict[tuple[str, str], KnownTarget] = field(default_factory=dict)
+
+    def campaign(self, workspace: str, key: str) -> KnownCampaign | None:
+        """Return one campaign; None if its definition has not been read yet."""
+        return self.campaigns.get((workspace, key))
+
+    def find(self, workspace: str, key: str) -> KnownTarget:
+        """Return one target. An unknown one has no settings: the last look decides about its messages."""
+        return self.targets.get((workspace, key)) or KnownTarget(workspace, key)
+
+
+def fold_definition(known: Definitions, record: Record) -> Outcome[Definitions]:
+    """Return the definitions after one DefinitionChanged record. Other kinds than campaigns and targets change nothing."""
+    place = (record["workspace"], record["key"])
+    try:
+        if record["kind"] == CAMPAIGN:
+            known.campaigns[place] = _campaign(known.campaigns.get(place), record)
+        elif record["kind"] == TARGET:
+            known.targets[place] = _target(record)
+    except (DefinitionRefused, ValueError) as error:
+        return Refused("definition_refused", f"{record['kind']} {'/'.join(place)} version {record['version']}: {error}")
+    return Done(known)
+
+
+def _campaign(before: KnownCampaign | None, record: Record) -> KnownCampaign:
+    status, version = status_after(record["action"]), record["version"]
+    if status == ARCHIVED and before is not None:
+        return replace(before, status=status)
+    versions = dict(before.versions) if before is not None else {}
+    versions[version] = parse_stored_campaign(json.loads(record["document"]))
+    kept = {number: versions[number] for number in sorted(versions)[-_VERSIONS:]}
+    return KnownCampaign(status, version, kept)
+
+
+def _target(record: Record) -> KnownTarget:
+    workspace, key, version = record["workspace"], record["key"], record["version"]
+    if status_after(record["action"]) == ARCHIVED:
+        return KnownTarget(workspace, key, version)
+    return KnownTarget(workspace, key, version, parse_target(json.loads(record["document"])))

@@ -1,0 +1,55 @@
+"""Core: the requests of messages to people, each with the target that its campaign has now."""
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+
+from confluent_kafka import Message
+
+from starling_common.wire import Record
+from starling_delivery.agents import Due, RetryInput
+from starling_delivery.messages.definitions import Definitions
+
+
+@dataclass(frozen=True)
+class RequestInput:
+    """The requests of the messenger for one channel."""
+
+    topics: Sequence[str]
+    decode: Callable[[bytes], Record]
+    channel: str
+    definitions: Definitions
+
+    def requests(self, message: Message) -> list[Due]:
+        """Return the request of a record. It is due at its `not_before`, by the wall clock."""
+        request = self.decode(message.value() or b"")
+        return (
+            [to_target(Due(request, request["not_before"], None), self.definitions)] if request["channel"] == self.channel else []
+        )
+
+
+@dataclass(frozen=True)
+class MessageRetryInput:
+    """Messages to send again, and postponed ones."""
+
+    retries: RetryInput
+    definitions: Definitions
+
+    @property
+    def topics(self) -> Sequence[str]:
+        """The tiers, and the topic for replayed dead letters."""
+        return self.retries.topics
+
+    @property
+    def channel(self) -> str:
+        """The channel whose retries are read."""
+        return self.retries.channel
+
+    def requests(self, message: Message) -> list[Due]:
+        """Return the request of a record, if it is of this channel."""
+        return [to_target(due, self.definitions) for due in self.retries.requests(message)]
+
+
+def to_target(due: Due, definitions: Definitions) -> Due:
+    """Return the request with the target of its campaign, whose lane it enters. A campaign that is not known changes nothing."""
+    known = definitions.campaign(due.request["workspace"], due.request["campaign"] or "")
+    return due if known is None else due._replace(request={**due.request, "target_key": known.target})

@@ -1,0 +1,75 @@
+"""Pure core: the addresses and people that get no messages: suppressions and recent refusals of consent, as folds."""
+
+from dataclasses import dataclass, field
+from typing import Final
+
+from starling_common.outcome import Done, Outcome, Refused
+from starling_common.wire import Record
+from starling_policy import address_digest
+
+CONSENT_MS: Final = 8 * 24 * 3_600_000
+"""How long a change of consent is kept. The messenger has decided with older ones: a message waits here for 7 days at most, the
+longest `expires_after`."""
+
+_LEAST_TO_FORGET: Final = 10_000
+
+
+@dataclass
+class Suppressions:
+    """The suppressed addresses of one channel: workspace -> digest -> kind. One thread writes."""
+
+    channel: str
+    kinds: dict[str, dict[bytes, str]] = field(default_factory=dict)
+
+    def kind(self, workspace: str, address: str) -> str | None:
+        """Return why an address is suppressed; None if it is not."""
+        return self.kinds.get(workspace, {}).get(bytes.fromhex(address_digest(address)))
+
+
+def fold_suppression(known: Suppressions, _key: bytes, record: Record | None) -> Outcome[Suppressions]:
+    """Return the suppressions after one AddressSuppressed record."""
+    if record is None:
+        return Refused("missing_value", "a suppression ends with a record whose kind is null")
+    if record["channel"] != known.channel:
+        return Done(known)
+    try:
+        digest = bytes.fromhex(record["digest"])
+    except ValueError as error:
+        return Refused("bad_digest", str(error))
+    addresses = known.kinds.setdefault(record["workspace"], {})
+    if record["kind"] is None:
+        addresses.pop(digest, None)
+    else:
+        addresses[digest] = record["kind"]
+    return Done(known)
+
+
+@dataclass
+class RecentConsent:
+    """The changes of consent of one channel in the last 8 days: (workspace, user, purpose) -> (time in ms, granted)."""
+
+    channel: str
+    changes: dict[tuple[str, str, str | None], tuple[int, bool]] = field(default_factory=dict)
+    forget_at: int = _LEAST_TO_FORGET
+
+    def refuses(self, workspace: str, user: str, purpose: str, now_ms: int) -> bool:
+        """Return whether the newest change for the purpose, or for all purposes of the channel, is recent and a refusal."""
+        found = [self.changes.get((workspace, user, one)) for one in (purpose, None)]
+        newest = max((change for change in found if change is not None), default=None)
+        return newest is not None and newest[0] > now_ms - CONSENT_MS and not newest[1]
+
+
+def fold_consent(known: RecentConsent, _key: bytes, record: Record | None) -> Outcome[RecentConsent]:
+    """Return the changes after one ConsentChanged record. Old ones are removed whenever their number has doubled."""
+    if record is None or record["channel"] != known.channel:
+        return Done(known)
+    place = (record["workspace"], record["user_id"], record["purpose"])
+    changed_at: int = record["changed_at"]
+    before = known.changes.get(place)
+    if before is None or changed_at >= before[0]:
+        known.changes[place] = (changed_at, record["granted"])
+    if len(known.changes) > known.forget_at:
+        newest = max(change[0] for change in known.changes.values())
+        known.changes = {place: change for place, change in known.changes.items() if change[0] > newest - CONSENT_MS}
+        known.forget_at = max(_LEAST_TO_FORGET, 2 * len(known.changes))
+    return Done(known)
