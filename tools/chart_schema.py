@@ -15,6 +15,7 @@ from pydantic_settings import BaseSettings
 
 from starling_api.settings import ApiSettings
 from starling_common.settings import SaslMechanism, SecurityProtocol
+from starling_delivery.settings import EmailSettings
 from starling_delivery.settings import Settings as DeliverySettings
 from starling_ingest.settings import Settings as IngestSettings
 from starling_normalizer.settings import Settings as NormalizerSettings
@@ -34,6 +35,7 @@ MODELS: Final[Mapping[str, type[BaseSettings]]] = {
     "projector": ProjectorSettings,
     "api": ApiSettings,
     "delivery": DeliverySettings,
+    "email": EmailSettings,
     "scaler": ScalerSettings,
     "profiles": ProfilesSettings,
     "lake": LakeSettings,
@@ -184,7 +186,8 @@ _BY_PATH: Final[Mapping[str, Mapping[str, Any]]] = {
     "api.autoscaling.kind": {"enum": ["hpa"]},
     "projector.autoscaling.kind": {"enum": ["auto", "keda", "hpa"]},
     "delivery.autoscaling.kind": {"enum": ["auto", "keda", "hpa"]},
-    **{f"{name}.autoscaling.metrics": _OBJECTS for name in ("ingest", "api", "projector", "delivery")},
+    "email.autoscaling.kind": {"enum": ["auto", "keda", "hpa"]},
+    **{f"{name}.autoscaling.metrics": _OBJECTS for name in ("ingest", "api", "projector", "delivery", "email")},
 }
 _HOSTS: Final = {
     "type": "array",

@@ -16,6 +16,7 @@ from starling_common.deploy_acls import AclSettings
 from starling_common.http.server import PublicHttp
 from starling_common.settings import Cassandra, Http, Kafka, SchemaRegistry, ServiceSettings
 from starling_common.verify import VerifySettings
+from starling_delivery.settings import EmailSettings
 from starling_delivery.settings import Settings as DeliverySettings
 from starling_ingest.settings import Settings as IngestSettings
 from starling_normalizer.settings import Settings as NormalizerSettings
@@ -83,6 +84,7 @@ SECTIONS: Final = (
     Section("Projector", f"`python -m starling_projector`. {_SERVICE}", ProjectorSettings),
     Section("Segment API", f"`python -m starling_api`. {_SERVICE}", ApiSettings),
     Section("Delivery", f"`python -m starling_delivery`. {_SERVICE}", DeliverySettings),
+    Section("Email", f"`STARLING_CHANNEL=email python -m starling_delivery`. {_SERVICE}", EmailSettings),
     Section(
         "Scaler", "`python -m starling_scaler`, which scales the normalizer and the segmenter on Kubernetes.", ScalerSettings, ()
     ),

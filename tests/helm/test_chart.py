@@ -22,6 +22,8 @@ from starling_common.kafka.access import load_services
 from starling_common.kafka.topics import load_catalogue
 from starling_common.settings import Cassandra
 from starling_common.verify import VerifySettings
+from starling_delivery.messages.ledger import TRANSACTION_MS
+from starling_delivery.settings import EmailSettings
 from starling_delivery.settings import Settings as DeliverySettings
 from starling_ingest.settings import Settings as IngestSettings
 from starling_scaler.cluster import CALL_SECONDS
@@ -122,7 +124,7 @@ def test_a_release_with_the_longest_name_has_names_that_kubernetes_accepts() -> 
 @EVERY
 def test_every_pod_has_the_environment_of_its_process(ci: str, monkeypatch: pytest.MonkeyPatch) -> None:
     found = workloads(objects(ci))
-    assert {one.component for one in found} >= set(READS) - {"lake", "scaler"}
+    assert {one.component for one in found} >= set(READS) - {"lake", "scaler", "email"}
     for one in found:
         model = READS[one.component]
         variables_of_pod = environment(one, objects(ci), SECRETS)
@@ -384,6 +386,8 @@ def test_a_pod_has_more_time_to_stop_than_its_process_needs() -> None:
         "ingest": VALUES["ingest"]["preStopSeconds"] + default(IngestSettings, "drain_timeout_seconds"),
         "api": VALUES["api"]["preStopSeconds"] + default(ApiSettings, "body_timeout_seconds"),
         "delivery": default(DeliverySettings, "timeout_seconds") + default(DeliverySettings, "lookup_timeout_seconds"),
+        # The claim, the attempt, and the transaction of its outcome.
+        "email": default(EmailSettings, "timeout_seconds") + 2 * TRANSACTION_MS / 1000,
         "profiles": default(ProfilesSettings, "profiles_stop_seconds") + CLOSE_SECONDS,
         "lake": default(LakeSettings, "lake_stop_seconds") + CLOSE_SECONDS,
         # A decision about two stages, with four calls and a scrape each, and the two calls that give the Lease up.
@@ -448,13 +452,13 @@ def test_consumers_are_scaled_by_lag_where_keda_is_installed(custom: Sequence[st
 
 def test_keda_reads_the_groups_of_the_settings(monkeypatch: pytest.MonkeyPatch) -> None:
     for values in ({}, {"settings": {"STARLING_GROUP": "other"}}):
-        for component, ends in (("projector", ("", "-events")), ("delivery", ("", "-retry"))):
-            block = {component: {**values, "autoscaling": {"enabled": True, "kind": "keda"}}}
+        for component, ends in (("projector", ("", "-events")), ("delivery", ("", "-retry")), ("email", ("", "-retry"))):
+            block = {component: {**values, "enabled": True, "autoscaling": {"enabled": True, "kind": "keda"}}}
             [scaled] = of_kind(rendered(block), "ScaledObject")
             settings: Any = parsed(component, block, monkeypatch)
             groups = [trigger["metadata"]["consumerGroup"] for trigger in scaled["spec"]["triggers"]]
             assert groups == [settings.group + end for end in ends]
-            if component == "delivery":
+            if component != "projector":
                 assert groups[1] == settings.retry_group
             assert all(isinstance(value, str) for trigger in scaled["spec"]["triggers"] for value in trigger["metadata"].values())
             assert scaled["spec"]["minReplicaCount"] >= 1
@@ -524,6 +528,8 @@ def test_network_policies_allow_what_the_settings_connect_to_and_nothing_else(ci
             expected.add((cassandra, "TCP"))
         if pod.component in {"api", "delivery"}:
             expected |= {(443, "TCP"), (1024, "TCP")}
+        if pod.component == "email":
+            expected |= {(25, "TCP"), (465, "TCP"), (587, "TCP"), (1024, "TCP")}
         if pod.component in {"api", "scaler", "normalizer", "segmenter"}:
             expected |= {(443, "TCP"), (6443, "TCP")}
         if pod.component == "lake" and ci == "everything":

@@ -12,7 +12,7 @@ from starling_local.errors import UserError
 from starling_local.ports import Ports
 
 Clock = Literal["wall", "event"]
-SCALABLE = ("normalizer", "segmenter", "projector", "delivery", "messenger")
+SCALABLE = ("normalizer", "segmenter", "projector", "delivery", "delivery-email", "messenger")
 
 
 class Options(msgspec.Struct, frozen=True, kw_only=True):

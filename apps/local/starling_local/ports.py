@@ -26,7 +26,17 @@ FIXED: Mapping[str, int] = MappingProxyType(
     }
 )
 WORKERS: Mapping[str, int] = MappingProxyType(
-    {"normalizer": 20, "segmenter": 30, "projector": 40, "delivery": 50, "spark": 60, "lake": 70, "views": 80, "messenger": 90}
+    {
+        "messenger": 10,
+        "normalizer": 20,
+        "segmenter": 30,
+        "projector": 40,
+        "delivery": 50,
+        "spark": 60,
+        "lake": 70,
+        "views": 80,
+        "delivery-email": 90,
+    }
 )
 """Service → offset of the port of worker 0; worker `n` serves health and metrics `n` ports higher."""
 

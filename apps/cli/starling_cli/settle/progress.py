@@ -12,7 +12,14 @@ Partition: TypeAlias = tuple[str, int]
 
 Offsets: TypeAlias = Mapping[Partition, int]
 
-PART_OF_STAGE = {"profiles": "spark", "webhook": "delivery", "webhook-retry": "delivery", "projector-events": "projector"}
+PART_OF_STAGE = {
+    "profiles": "spark",
+    "webhook": "delivery",
+    "webhook-retry": "delivery",
+    "email": "delivery-email",
+    "email-retry": "delivery-email",
+    "projector-events": "projector",
+}
 """Stage → the service that runs it, where the names differ."""
 
 

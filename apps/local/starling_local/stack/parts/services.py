@@ -13,6 +13,11 @@ WRITE_KEY = "local-write-key"
 API_TOKEN = "local-admin-token"  # noqa: S105 - a documented constant of the local stack
 WORKSPACE = "default"
 STORES = ("kafka", "cassandra", "registry")
+_EMAIL = {
+    "STARLING_CHANNEL": "email",
+    # No part answers there yet. The mails of a local stack go to a server of the developer.
+    "STARLING_EMAIL__UNSUBSCRIBE_URL": "http://localhost/unsubscribe",
+}
 BACKFILL_FROM_RECORDS = 20_000
 """The segmenter reads as many records of a partition in about a second; a shorter history does not justify a Spark run."""
 
@@ -43,11 +48,19 @@ def service_parts(data_dir: Path, options: Options, host: Host) -> list[Part]:
         *_workers("projector", data_dir, options, shared, host),
         _single("api", data_dir, ports, shared | _backfill(data_dir, options, host), host),
         *_workers("delivery", data_dir, options, shared, host),
-        *(_workers("messenger", data_dir, options, shared, host) if options.campaigns else ()),
+        *(_campaigns(data_dir, options, shared, host) if options.campaigns else ()),
     ]
     jobs = [("spark", "starling_spark.jobs.profiles"), ("lake", "starling_spark.jobs.lake"), ("views", "starling_spark.jobs.views")]
     wanted = {"spark": options.spark, "lake": options.lake, "views": options.views}
     return [*parts, *(_spark(name, module, data_dir, ports, shared, host) for name, module in jobs if wanted[name])]
+
+
+def _campaigns(data_dir: Path, options: Options, shared: Mapping[str, str], host: Host) -> list[Part]:
+    """Return the messenger, and the processes of the channels of campaigns."""
+    return [
+        *_workers("messenger", data_dir, options, shared, host),
+        *_workers("delivery-email", data_dir, options, shared | _EMAIL, host),
+    ]
 
 
 def write_key_of(workspace: str) -> str:
@@ -112,7 +125,7 @@ def _single(name: str, data_dir: Path, ports: Ports, shared: Mapping[str, str], 
 
 def _workers(name: str, data_dir: Path, options: Options, shared: Mapping[str, str], host: Host) -> list[Part]:
     return [
-        _service(f"{name}-{i}", f"starling_{name}", data_dir, options.ports.worker(name, i), {**shared}, host)
+        _service(f"{name}-{i}", f"starling_{name.partition('-')[0]}", data_dir, options.ports.worker(name, i), {**shared}, host)
         for i in range(options.workers(name))
     ]
 
