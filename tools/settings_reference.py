@@ -16,7 +16,7 @@ from starling_common.deploy_acls import AclSettings
 from starling_common.http.server import PublicHttp
 from starling_common.settings import Cassandra, Http, Kafka, SchemaRegistry, ServiceSettings
 from starling_common.verify import VerifySettings
-from starling_delivery.settings import EmailSettings
+from starling_delivery.settings import Email, EmailSettings
 from starling_delivery.settings import Settings as DeliverySettings
 from starling_ingest.settings import Settings as IngestSettings
 from starling_normalizer.settings import Settings as NormalizerSettings
@@ -55,6 +55,7 @@ CONNECTIONS: Final[Mapping[type[BaseModel], str]] = {
     Http: "HTTP server",
     ScaledNormalizer: "Scaling of the normalizer",
     ScaledSegmenter: "Scaling of the segmenter",
+    Email: "Mails",
 }
 """Groups of settings that several processes read, by model."""
 
@@ -224,6 +225,7 @@ _NESTED_NAMES: Final[Mapping[type[BaseModel], str]] = {
     Http: "HTTP",
     ScaledNormalizer: "NORMALIZER",
     ScaledSegmenter: "SEGMENTER",
+    Email: "EMAIL",
 }
 
 

@@ -61,8 +61,10 @@ def batch_message(requests: Sequence[Request]) -> Message:
 
 def is_refusal(answer: Answer) -> bool:
     """Return whether the receiver may have refused one of the changes, rather than any request."""
+    if not isinstance(answer, Again):
+        return False
     status = answer.status_code or 0
-    return isinstance(answer, Again) and 400 <= status < 500 and status not in _TRANSIENT
+    return 400 <= status < 500 and status not in _TRANSIENT
 
 
 def after_batch(request: Request, answer: Answer, size: int) -> Request:

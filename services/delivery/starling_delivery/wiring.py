@@ -124,8 +124,9 @@ class Delivery:
         try:
             async with asyncio.TaskGroup() as group:
                 group.create_task(self._turn(stopping))
-                for part in (self.dispatcher, *(one.agent for one in self.groups)):
-                    group.create_task(part.run(stopping))
+                group.create_task(self.dispatcher.run(stopping))
+                for one in self.groups:
+                    group.create_task(one.agent.run(stopping))
         finally:
             self.turns.rest()
             if self.ledger is not None:

@@ -111,6 +111,11 @@ class MailWorld:
                 found.setdefault(record["user_id"], []).append(f"{record['outcome']}{detail}")
         return found
 
+    def end_transactions(self, instance: str = "email-0") -> None:
+        """Let the broker end what a killed process has left open, so that its records are visible or gone."""
+        own = {"transactional.id": f"{self.prefix}-{instance}"}
+        Producer(producer_config(self.stack.brokers, **own)).init_transactions(30)
+
     @contextmanager
     def process(self, instance: str = "email-0", **settings: str) -> Iterator[subprocess.Popen[bytes]]:
         """`python -m starling_delivery` with the channel email on this world's topics, ready."""

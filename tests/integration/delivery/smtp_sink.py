@@ -34,7 +34,11 @@ class SmtpSink:
         self.port = self.at_port or free_port()
         more: dict[str, Any] = {}
         if self.login is not None:
-            more = {"authenticator": self._authenticated, "auth_required": True, "auth_require_tls": self.tls is not None}
+            more = {
+                "authenticator": self._authenticated,
+                "auth_required": True,
+                "auth_require_tls": self.tls is not None and not self.is_smtps,
+            }
         if self.tls is not None:
             more |= {"ssl_context": self.tls} if self.is_smtps else {"tls_context": self.tls, "require_starttls": True}
         self._controller = Controller(self, "127.0.0.1", self.port, ready_timeout=30, **more)

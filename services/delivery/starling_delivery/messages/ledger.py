@@ -96,7 +96,7 @@ class Ledger:
             raise self._failure
 
     def flush(self) -> None:
-        """Return when everything that was put before is committed, and the offsets too. Not in the event loop. Raises as `check`."""
+        """Return when everything that was put before is committed. Not in the event loop. Raises as `check`."""
         flushed = threading.Event()
         self.put(Entry((), None, lambda _: flushed.set()))
         while not flushed.wait(_TICK_SECONDS):
