@@ -5,7 +5,8 @@ from dataclasses import dataclass
 
 from confluent_kafka import Message
 
-from starling_common.wire import Record
+from starling_common.telemetry.logs import log
+from starling_common.wire import DecodeError, Record
 from starling_delivery.agents import Due, RetryInput
 from starling_delivery.messages.definitions import Definitions
 
@@ -45,8 +46,18 @@ class MessageRetryInput:
         return self.retries.channel
 
     def requests(self, message: Message) -> list[Due]:
-        """Return the request of a record, if it is of this channel."""
-        return [to_target(due, self.definitions) for due in self.retries.requests(message)]
+        """Return the request of a record, if it is of this channel. One that cannot be decoded is of no channel.
+
+        The webhook process reads the same topics and writes its dead letter; a second letter would be replayed too.
+        """
+        try:
+            found = self.retries.requests(message)
+        except DecodeError as error:
+            log(__name__).warning(
+                "retry_left_to_the_webhook_process", topic=message.topic(), offset=message.offset(), error=str(error)
+            )
+            return []
+        return [to_target(due, self.definitions) for due in found]
 
 
 def to_target(due: Due, definitions: Definitions) -> Due:

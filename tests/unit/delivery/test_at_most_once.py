@@ -1,0 +1,100 @@
+"""An attempt of a message to a person: looked at, claimed, and only then sent."""
+
+import asyncio
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+from prometheus_client import CollectorRegistry
+
+from starling_common.telemetry.metrics import Metrics
+from starling_delivery.channel import Answer, Delivered, Message
+from starling_delivery.messages.last_look import CAMPAIGN_PAUSED
+from starling_delivery.policy import Request, Schedule, Step
+from starling_delivery.sending.circuit import CircuitRule, Circuits
+from starling_delivery.sending.dispatch import Dispatcher, Traffic
+from starling_delivery.sending.lanes import Item, Lanes
+from starling_delivery.sending.semantics import AtMostOnce, Park
+from tests.unit.delivery.making import Recorded, send_all
+from tests.unit.delivery.messages import definitions, mail_request, message
+
+
+class Journal(Recorded):
+    """Keeps claims, sent messages and steps in one order."""
+
+    name = "email"
+
+    def __init__(self, *, granted: bool = True, error: Exception | None = None) -> None:
+        super().__init__([])
+        self.granted = granted
+        self.failure = error
+        self.lines: list[str] = []
+
+    async def claim(self, item: Item) -> bool:
+        self.lines.append(f"claim {item.request['user_id']}")
+        await asyncio.sleep(0)
+        if not self.granted:
+            item.settled()  # the test waits for each item
+        return self.granted
+
+    async def send(self, sent: Message) -> Answer:
+        self.lines.append(f"send {sent.user_id}")
+        if self.failure is not None:
+            raise self.failure
+        return Delivered(250)
+
+    async def close(self) -> None:
+        """Nothing to close."""
+
+    def record(self, item: Item, step: Step, stored: Callable[[], None]) -> None:
+        self.lines.append(f"{step.outcome} {item.request['user_id']} {step.detail or ''}".strip())
+        super().record(item, step, stored)
+
+
+def run(journal: Journal, look: Callable[[Request, int], Message | Step | Park], *users: str, **more: Any) -> list[str]:
+    traffic = Traffic(Lanes(8, 64_000_000, 1000), Circuits(CircuitRule(5, 30.0)), AtMostOnce(look, journal))
+    sender = Dispatcher(journal, definitions(), Schedule((1.0,), 3600.0), traffic, journal, Metrics(CollectorRegistry()))
+    asyncio.run(send_all(sender, [mail_request(user, **more) for user in users or ("ada",)]))
+    return journal.lines
+
+
+def sent(request: Request, _now_ms: int) -> Message:
+    return message(user_id=request["user_id"])
+
+
+def test_a_message_is_claimed_before_it_is_sent() -> None:
+    assert run(Journal(), sent) == ["claim ada", "send ada", "SENT ada"]
+
+
+def test_what_another_process_has_is_neither_sent_nor_published() -> None:
+    assert run(Journal(granted=False), sent) == ["claim ada"]
+
+
+def test_an_exception_of_the_channel_is_unknown_and_not_repeated() -> None:
+    assert run(Journal(error=RuntimeError("lost")), sent) == ["claim ada", "send ada", "FAILED ada unknown"]
+
+
+@pytest.mark.parametrize(
+    ("looked", "line"),
+    [
+        (Step("SUPPRESSED", "archived"), "SUPPRESSED ada archived"),
+        (CAMPAIGN_PAUSED, "RETRYING ada postponed: the campaign is paused"),
+    ],
+)
+def test_what_is_not_sent_costs_no_claim(looked: Step | Park, line: str) -> None:
+    journal = Journal()
+    assert run(journal, lambda _request, _now_ms: looked) == [line]
+    [(_, step)] = journal.steps
+    assert step.retry is None or step.retry["attempt"] == 1
+
+
+def test_a_request_that_makes_the_look_raise_fails_alone() -> None:
+    def look(request: Request, now_ms: int) -> Message:
+        if request["user_id"] == "bad":
+            raise KeyError("variant")
+        return sent(request, now_ms)
+
+    lines = run(Journal(), look, "bad", "ada")
+    assert "SENT ada" in lines
+    assert any(line.startswith("FAILED bad the channel failed with KeyError") for line in lines)
+    assert "claim bad" not in lines
