@@ -122,9 +122,9 @@ def entries(count: int) -> Iterable[Fed]:
         user, at = f"user-{number % USERS}", START_MS + 12 * 3_600_000 + number
         value = {
             "event_id": f"e-{number}", "workspace": "acme", "user_id": user, "anonymous_ids": [], "segment_key": "segment-7",
-            "segment_name": "x", "segment_version": 1, "status": "ENTERED", "sequence": 2 * (number // USERS) + 1, "effective_at": at,
-            "decided_at": at, "cause": {"kind": "EVENT", "message_id": "m", "event_name": "x"}, "correlation_id": "c",
-            "traits": TRAITS, "memberships": ["segment-7"], "received_at": at * 1000,
+            "segment_name": "x", "segment_version": 1, "status": "ENTERED", "sequence": 2 * (number // USERS) + 1,
+            "effective_at": at, "decided_at": at, "cause": {"kind": "EVENT", "message_id": "m", "event_name": "x"},
+            "correlation_id": "c", "traits": TRAITS, "memberships": ["segment-7"], "received_at": at * 1000,
         }  # fmt: skip
         yield Fed(MEMBERSHIP_STATE, f"acme/{user}/segment-7".encode(), encode(value))
 

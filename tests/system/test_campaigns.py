@@ -178,7 +178,7 @@ def test_consent_quiet_hours_and_caps_hold(platform: Platform) -> None:
     assert check["until"] == "2026-03-03T08:00:00.000Z"
 
 
-def test_a_broken_definition_and_a_hostile_trait_cost_nobody_else(platform: Platform) -> None:
+def test_a_broken_definition_and_a_hostile_trait_cost_no_one_else(platform: Platform) -> None:
     send(
         platform,
         [{"type": "identify", "userId": "huge", "timestamp": NOON, "traits": {"email": "huge@example.com", "bio": "x" * 20_000}}],

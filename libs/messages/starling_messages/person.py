@@ -1,7 +1,7 @@
 """Pure core: the decisions about the messages of one person, in the order of their instants.
 
-Each message is judged at its own instant, with what was true then. An instant up to the clock is settled: the segmenter has fired
-its timers up to there, so no membership change and no trigger at or before it can still come. A message that depends on nothing but
+Each message is evaluated at its own instant, with what was true then. An instant up to the clock is settled: the segmenter has
+fired its timers up to there, so no membership change and no trigger at or before it can still come. A message that depends on nothing but
 its trigger is decided on arrival, behind the earlier ones of its person.
 """
 
@@ -33,6 +33,7 @@ from starling_messages.effects import (
 from starling_messages.state import (
     DROPPED,
     HELD_OUT,
+    LATEST_MS,
     REQUESTED,
     Change,
     Decided,
@@ -69,8 +70,6 @@ LOOK_MS: Final = 600_000
 """How often a message of a paused campaign is looked at, from its due instant on."""
 UNKNOWN_MS: Final = 600_000
 """A message that a channel began to send and never reported is unknown after this time."""
-LATEST_MS: Final = 7 * 86_400_000
-"""The greatest age at which an event still triggers, which is the longest `expires_after`."""
 EARLIEST_ZONE_MS: Final = 14 * 3_600_000
 """The offset of UTC+14, where a local time comes first."""
 LEDGER_MS: Final = 90 * 86_400_000
@@ -208,12 +207,12 @@ class Addressee:
     def advance(self) -> None:
         """Decide the messages up to and at the clock, and those that wait for nothing."""
         self._time_out()
-        self._end_without_judgement()
+        self._end_without_evaluation()
         while self.state.pending:
             first = min(self.state.pending, key=self._order)
             if first.at > self.clock and not first.immediate:
                 break
-            self._judge(first)
+            self._evaluate(first)
         for one in list(self.state.pending):
             cancelled = self._cancelled(one)
             if cancelled is not None and cancelled[0] <= self.clock:
@@ -238,22 +237,19 @@ class Addressee:
             return
         if event.arrived_at - event.at > rules.expires_after_ms:
             return
-        if any(one.campaign == found.campaign.key and one.instance == event.event_id for one in self._known()):
+        if not self.state.is_first(found.campaign.key, event.event_id, event.at):
             return
         due_at, segment = event.at + found.campaign.delay_ms, trigger.while_segment
         one = Pending(found.campaign.key, event.event_id, due_at, event.at, origin, segment=segment, event=event.text)
         self._await(found, one)
 
-    def _known(self) -> Sequence[Pending | Decided]:
-        return (*self.state.pending, *self.state.decided)
-
     def _await(self, found: InForce, one: Pending) -> None:
-        """Let a new message wait for its first judgement, with the cancellations that are known already."""
+        """Let a new message wait for its first evaluation, with the cancellations that are known already."""
         state, campaign = self.state, found.campaign
         first = waiting_message(Message(campaign.rules, one.due_at), self.campaigns.policy).at
         one.before_event = one.event is not None and one.segment is not None
         one.immediate = first == one.triggered_at and not one.before_event
-        one.at = max(first, self.clock, state.judged_until)
+        one.at = max(first, self.clock, state.evaluated_until)
         for change in state.segments.get(one.segment or "", ()):
             if change.entered != one.entered:
                 one.left_at = _earliest(one.left_at, change.at, one.triggered_at)
@@ -277,7 +273,7 @@ class Addressee:
     # Decisions
 
     def _order(self, one: Pending) -> tuple[int, int, int, str]:
-        """Return the sort key of the next judgement. Equal ones keep the order of their arrival."""
+        """Return the sort key of the next evaluation. Equal ones keep the order of their arrival."""
         found = self.campaigns.campaigns.get(one.campaign)
         priority = 0 if found is None else found.campaign.rules.priority
         return one.at, -priority, one.due_at, one.campaign
@@ -299,7 +295,7 @@ class Addressee:
         first = min(causes, key=lambda cause: cause[0], default=None)
         return None if first is None else (max(first[0], self._settled_until), first[1])
 
-    def _end_without_judgement(self) -> None:
+    def _end_without_evaluation(self) -> None:
         """Remove the messages of archived campaigns, and of people who were no members just before the event."""
         for one in list(self.state.pending):
             found = self.campaigns.campaigns.get(one.campaign)
@@ -310,7 +306,7 @@ class Addressee:
                 if not self.state.was_member(one.segment or "", one.triggered_at):
                     self.state.pending.remove(one)
 
-    def _judge(self, one: Pending) -> None:
+    def _evaluate(self, one: Pending) -> None:
         found = self.campaigns.campaigns[one.campaign]
         cancelled = self._cancelled(one)
         if cancelled is not None and cancelled[0] < one.at and not one.immediate:
@@ -327,12 +323,12 @@ class Addressee:
         elif cancelled is not None and cancelled[0] == one.at:
             self._drop(one, cancelled[1], one.at)
         else:
-            self._judged(one.at)
+            self._evaluated(one.at)
             one.at = one.due_at + ((one.at - one.due_at) // LOOK_MS + 1) * LOOK_MS
             one.immediate = one.deferred = False
 
-    def _judged(self, at: int) -> None:
-        self.state.judged_until = max(self.state.judged_until, at)
+    def _evaluated(self, at: int) -> None:
+        self.state.evaluated_until = max(self.state.evaluated_until, at)
 
     def _decide(self, one: Pending, found: InForce) -> None:
         rules, at = found.campaign.rules, one.at
@@ -343,7 +339,7 @@ class Addressee:
         decision = decide(message, person, self.campaigns.policy, at)
         match decision.outcome:
             case Defer(until):
-                self._judged(at)
+                self._evaluated(at)
                 one.at, one.deferred, one.immediate = until, True, False
             case Send():
                 self._request(one, found, decision, person)
@@ -356,7 +352,7 @@ class Addressee:
         """Return the person as the policy sees it for a message in a channel."""
         state = self.state
         kept = {one.campaign for one in state.ledger}
-        # Re-entry looks back for ever. A message that counts for no cap stands for those that the ledger has dropped.
+        # Re-entry looks back permanently. A message that counts for no cap stands for those that the ledger has dropped.
         earlier = [PastMessage(at, "", "", key, None, True) for key, at in state.last.items() if key not in kept]
         person = Person(
             self.user_id,
@@ -419,7 +415,7 @@ class Addressee:
 
     def _close(self, one: Pending, found: InForce | None, end: "_End") -> Decided:
         self.state.pending.remove(one)
-        self._judged(end.at)
+        self._evaluated(end.at)
         message = Decided(
             campaign=one.campaign,
             instance=one.instance,
@@ -460,7 +456,7 @@ class Addressee:
         for i, past in enumerate(ledger):
             if past.at == message.decided_at and past.campaign == message.campaign and not past.held_out:
                 ledger[i] = past._replace(slot_returned=True)
-        now = max(self.clock, self.state.judged_until)
+        now = max(self.clock, self.state.evaluated_until)
         for one in self.state.pending:
             if one.deferred:
                 one.at = min(one.at, now)

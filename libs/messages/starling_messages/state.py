@@ -1,5 +1,6 @@
 """Pure core: what the messenger keeps of one person, and its bytes."""
 
+from hashlib import blake2b
 from typing import Any, Final
 
 import msgspec
@@ -9,6 +10,8 @@ from starling_policy.bounds import MAX_CONSENT_CHANGES, MAX_DEVICES, MAX_MESSAGE
 
 MAX_SHOWN: Final = 64
 """The newest decided messages of a person, whose outcomes are followed."""
+LATEST_MS: Final = 7 * 86_400_000
+"""The greatest age at which an event still triggers, which is the longest `expires_after`."""
 SHOWN_MS: Final = 30 * 86_400_000
 """How long a decided message is kept after its decision."""
 _MAX_CHANGES: Final = 64
@@ -16,6 +19,9 @@ _MAX_PAST_CHANGES: Final = 8
 """The newest changes of one segment, in all and up to the clock. An event trigger with `while` looks back over them."""
 _MAX_REMEMBERED: Final = 256
 """Events whose trigger may still come. A person with more loses the oldest."""
+
+_MAX_OCCASIONS: Final = 1_024
+"""Events that have triggered campaigns. A person with more forgets the first one."""
 
 REQUESTED: Final = "requested"
 HELD_OUT: Final = "held_out"
@@ -124,9 +130,11 @@ class PersonState(msgspec.Struct, array_like=True):
     """Campaign -> the instant of its last message that was requested or held out."""
     sequences: dict[str, int] = msgspec.field(default_factory=dict)
     """Campaign -> the highest sequence of a membership change that triggered it."""
+    occasions: dict[int, int] = msgspec.field(default_factory=dict)
+    """Hash of a campaign and an event that has triggered it -> the event's time. An event triggers a campaign once."""
     remembered: list[Remembered] = msgspec.field(default_factory=list)
-    judged_until: int = -1
-    """The latest instant at which a message was judged. No later judgement is before it."""
+    evaluated_until: int = -1
+    """The latest instant at which a message was evaluated. No later evaluation is before it."""
 
     def change(self, segment: str, change: Change) -> None:
         """Add a change of membership."""
@@ -173,6 +181,16 @@ class PersonState(msgspec.Struct, array_like=True):
             del self.devices[channel]
         return True
 
+    def is_first(self, campaign: str, event_id: str, at: int) -> bool:
+        """Return whether an event triggers a campaign for the first time, and keep that it does."""
+        found = int.from_bytes(blake2b(f"{campaign}/{event_id}".encode(), digest_size=8).digest(), "big")
+        if found in self.occasions:
+            return False
+        self.occasions[found] = at
+        if len(self.occasions) > _MAX_OCCASIONS:
+            del self.occasions[next(iter(self.occasions))]
+        return True
+
     def remember(self, event: Remembered) -> None:
         """Keep an event whose trigger may still come."""
         self.remembered.append(event)
@@ -188,6 +206,9 @@ class PersonState(msgspec.Struct, array_like=True):
 
     def forget(self, now: int) -> None:
         """Drop what no decision and no outcome needs any more at that instant."""
+        if self.occasions:
+            # An older event triggers nothing.
+            self.occasions = {found: at for found, at in self.occasions.items() if at > now - LATEST_MS}
         if self.remembered:
             self.remembered = [one for one in self.remembered if one.until > now]
         for segment, changes in self.segments.items():

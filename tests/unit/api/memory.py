@@ -365,7 +365,7 @@ class World:
     timezones: str = ""
     quota: Quota | None = None
     messenger: "MemoryMessenger | None" = None
-    people: "MemoryPeople" = field(default_factory=lambda: MemoryPeople())
+    people: MemoryPeople = field(default_factory=MemoryPeople)
 
     def __post_init__(self) -> None:
         self.created_tokens = MemoryCredentials(lambda: self.broker_is_down)
@@ -423,7 +423,8 @@ class World:
         feeding = (self.lists, self.feed, outcomes, Streams(2, 0.01), MaterialisedViews(self.views), Reports(self.reports))
         reading = (self.previews, self.exports, self.backfills)
         audit = Audit(self.publish_audit, self.audit_log, lambda: self.micros)
-        return Services(self.commands, self.queries, self.answers, tokens, *feeding, *reading, *credentials, audit, self.people, self.people)
+        core = self.commands, self.queries, self.answers, tokens
+        return Services(*core, *feeding, *reading, *credentials, audit, self.people, self.people)
 
     def publish_audit(self, record: Mapping[str, Any]) -> None:
         if self.audit_is_down:

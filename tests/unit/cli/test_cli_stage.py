@@ -9,7 +9,7 @@ from starling_local.errors import NotPossible
 def test_a_stage_without_a_consumer_group_of_its_own_is_refused(command: object, name: str) -> None:
     assert callable(command)
     with pytest.raises(
-        NotPossible, match=f"there is no stage {name} .*; the stages are normalizer, segmenter, profiles, messenger, webhook, webhook-retry"
+        NotPossible, match=f"there is no stage {name} .*; the stages are normalizer, segmenter, profiles, messenger, webhook"
     ):
         command(name)
 

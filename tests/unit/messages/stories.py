@@ -21,7 +21,7 @@ WORKSPACE, USER = "default", "ada"
 
 
 def campaign(**fields: Any) -> dict[str, Any]:
-    """Return a campaign's document: an email to everybody who enters `vip`, at once."""
+    """Return a campaign's document: an email to each user who enters `vip`, at once."""
     return {
         "key": "hello",
         "name": "Hello",
@@ -108,7 +108,7 @@ class Story:
         person.state.traits = json.dumps(traits)
         return self._conclude(person)
 
-    def hears(self, outcome: str, at: int, message: int = 0, reason: str | None = None) -> "Story":
+    def receives(self, outcome: str, at: int, message: int = 0, reason: str | None = None) -> "Story":
         """Read an outcome of the request with that number."""
         person = self._person()
         person.reports(Outcome(self.requests[message].delivery_id, outcome, reason, at))

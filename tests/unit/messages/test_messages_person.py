@@ -130,7 +130,7 @@ def test_a_month_of_imported_history_triggers_nothing() -> None:
 
 
 @pytest.mark.parametrize(("age_ms", "count"), [(DAY_MS, 1), (DAY_MS + 1, 0)])
-def test_a_late_event_is_judged_at_the_clock_unless_it_is_older_than_the_expiry(age_ms: int, count: int) -> None:
+def test_a_late_event_is_evaluated_at_the_clock_unless_it_is_older_than_the_expiry(age_ms: int, count: int) -> None:
     story = Story().define(EVENT, at=NOW - 9 * DAY_MS).does("Signed Up", NOW - age_ms, received_at=NOW)
     assert story.steps == [("hello", "REQUESTED", None, 0)] * count
 
@@ -169,7 +169,7 @@ def test_a_capped_message_is_deferred_to_the_instant_at_which_the_slot_is_free()
 
 def test_a_failure_gives_the_slot_back_and_wakes_the_waiting_message() -> None:
     story = two_campaigns().policy(**ONE_A_DAY).enters("vip", NOW).enters("else", NOW + HOUR_MS).until(NOW + 2 * HOUR_MS)
-    story.hears("FAILED", NOW + 2 * HOUR_MS, reason="refused")
+    story.receives("FAILED", NOW + 2 * HOUR_MS, reason="refused")
     assert story.steps[-2:] == [("hello", "FAILED", "refused", 2 * HOUR_MS), ("other", "REQUESTED", None, 2 * HOUR_MS)]
 
 
@@ -204,7 +204,7 @@ def test_an_unsubscribe_while_queued_drops_the_message() -> None:
     assert story.consents(False, NOW + 5).until(NOW + DAY_MS).steps == [("hello", "DROPPED", "no_consent", 2 * HOUR_MS)]
 
 
-def test_a_stale_identify_after_an_unsubscribe_re_subscribes_nobody() -> None:
+def test_a_stale_identify_after_an_unsubscribe_re_subscribes_no_one() -> None:
     story = Story(CONSENTING).define(campaign(**MARKETING)).consents(False, NOW - 5, purpose="marketing").identifies(**CONSENTING)
     assert story.enters("vip", NOW + 1).steps == [("hello", "DROPPED", "no_consent", 1)]
 
@@ -289,19 +289,24 @@ def test_a_goal_event_may_arrive_before_the_trigger_that_precedes_it() -> None:
 
 def test_only_the_first_of_each_outcome_is_progress() -> None:
     story = (
-        Story().define(campaign()).enters("vip", NOW + 1).hears("SENDING", NOW + 2).hears("SENT", NOW + 3).hears("SENT", NOW + 4)
+        Story()
+        .define(campaign())
+        .enters("vip", NOW + 1)
+        .receives("SENDING", NOW + 2)
+        .receives("SENT", NOW + 3)
+        .receives("SENT", NOW + 4)
     )
     assert [(step[1], step[3]) for step in story.steps] == [("REQUESTED", 1), ("SENT", 3)]
 
 
 def test_a_message_whose_outcome_never_comes_is_unknown_after_ten_minutes() -> None:
-    story = Story().define(campaign()).enters("vip", NOW + 1).hears("SENDING", NOW + 2).until(NOW + DAY_MS)
+    story = Story().define(campaign()).enters("vip", NOW + 1).receives("SENDING", NOW + 2).until(NOW + DAY_MS)
     assert story.steps[-1] == ("hello", "FAILED", "unknown", 10 * MINUTE_MS + 2)
     assert story.reports == [("FAILED", "unknown")]
 
 
 def test_under_the_event_clock_no_message_becomes_unknown() -> None:
-    story = Story(unknown_ms=None).define(campaign()).enters("vip", NOW + 1).hears("SENDING", NOW + 2).until(NOW + DAY_MS)
+    story = Story(unknown_ms=None).define(campaign()).enters("vip", NOW + 1).receives("SENDING", NOW + 2).until(NOW + DAY_MS)
     assert [step[1] for step in story.steps] == ["REQUESTED"]
 
 

@@ -76,8 +76,8 @@ def consent_items(known: KnownPerson | None) -> list[Document]:
         }
         for one in sorted(known.state.consent, key=lambda one: (one.channel, one.purpose or ""))
     ]
-    said = {(one["channel"], one["purpose"]) for one in explicit}
-    return [*explicit, *(one for one in _of_traits(known.state) if (one["channel"], one["purpose"]) not in said)]
+    explicitly = {(one["channel"], one["purpose"]) for one in explicit}
+    return [*explicit, *(one for one in _of_traits(known.state) if (one["channel"], one["purpose"]) not in explicitly)]
 
 
 def _of_traits(state: PersonState) -> Iterator[Document]:
