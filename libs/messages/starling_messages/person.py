@@ -1,8 +1,8 @@
 """Pure core: the decisions about the messages of one person, in the order of their instants.
 
 Each message is evaluated at its own instant, with what was true then. An instant up to the clock is settled: the segmenter has
-fired its timers up to there, so no membership change and no trigger at or before it can still come. A message that depends on nothing but
-its trigger is decided on arrival, behind the earlier ones of its person.
+fired its timers up to there, so no membership change and no trigger at or before it can still come. A message that depends on
+nothing but its trigger is decided on arrival, behind the earlier ones of its person.
 """
 
 from collections.abc import Callable, Iterator, Mapping, Sequence

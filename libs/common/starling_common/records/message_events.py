@@ -4,17 +4,9 @@ from collections.abc import Mapping
 from types import MappingProxyType
 from typing import Any, Final
 
-PROPERTIES: Final = (
-    "delivery_id",
-    "channel",
-    "target_key",
-    "outcome",
-    "attempt",
-    "status_code",
-    "detail",
-    "segment_key",
-    "campaign",
-)
+PROPERTIES: Final[tuple[str, ...]] = (
+    "delivery_id", "channel", "target_key", "outcome", "attempt", "status_code", "detail", "segment_key", "campaign",
+)  # fmt: skip
 """The fields of a `DeliveryReported` that become the event's properties. The event's context is empty."""
 
 
@@ -36,7 +28,7 @@ _OUTCOMES: Final = (
     "CONVERTED",
 )
 EVENT_NAMES: Final[Mapping[str, str]] = MappingProxyType({outcome: event_name(outcome) for outcome in _OUTCOMES})
-"""Event name by outcome, for the outcomes available to segments. `SENDING` and `RETRYING` are not final: only a user's history contains them."""
+"""Event name by outcome, for the outcomes available to segments. `SENDING` and `RETRYING` are not final."""
 
 
 def properties_of(report: Mapping[str, Any]) -> dict[str, Any]:
