@@ -64,6 +64,7 @@ def main() -> int:
         hold_ms=20,
         clock=Clock(os.environ.get("COUNTER_CLOCK", "event")),
         clock_topics=(f"{stage}.clock",),
+        time_topic=f"{stage}.clock" if "COUNTER_TIME_TOPIC" in os.environ else None,
     )
     with patch("starling_stream.worker.assigned_tasks.restore", _restore_and_sleep):
         return run_service(service, StreamSettings())

@@ -102,13 +102,40 @@ class _Gap:
 _ANSWERS: Final = 2
 
 
+class _Complete:
+    """The instant at which all records of a topic that existed then are read, visible or not.
+
+    The high watermark includes the records of open transactions. That of one response is at least that of the instant of the
+    response before it, after which its request was sent.
+    """
+
+    __slots__ = ("_answered_ms", "_at_ms", "_until", "since_ms")
+
+    def __init__(self) -> None:
+        self.since_ms = -1
+        """The instant, in ms of the local clock; -1 if it is unknown."""
+        self._answered_ms = 0
+        self._at_ms = 0
+        self._until: int | None = None
+        """The offset up to which the records of `_at_ms` lie; None without a wait."""
+
+    def note(self, reach: Reach) -> None:
+        """Take a response, or a newer position after the last one."""
+        if reach.answered_ms > self._answered_ms:
+            if self._until is None:
+                self._at_ms, self._until = self._answered_ms, reach.high_watermark
+            self._answered_ms = reach.answered_ms
+        if self._until is not None and reach.position >= self._until:
+            self.since_ms, self._until = self._at_ms, None
+
+
 class _Input:
     """The fetched records of one topic. `is_bulk`: its records are released in slices; `is_ordered`: they have an order.
 
     `end_answered_ms`: when the broker last reported that no record follows them; None if one may follow.
     """
 
-    __slots__ = ("batches", "end_answered_ms", "gap", "is_bulk", "is_ordered", "rank", "reach", "size")
+    __slots__ = ("batches", "complete", "end_answered_ms", "gap", "is_bulk", "is_ordered", "rank", "reach", "size")
 
     def __init__(self, rank: int, *, is_bulk: bool, is_ordered: bool) -> None:
         self.rank = rank
@@ -119,6 +146,7 @@ class _Input:
         self.end_answered_ms: int | None = None
         self.reach: Reach | None = None
         self.gap: _Gap | None = None
+        self.complete = _Complete()
 
     def lacks(self, successor: Inbound, answered_ms: int) -> bool:
         """Return whether the predecessor of a record cannot come from this topic. `answered_ms`: of the record's fetch."""
@@ -156,12 +184,21 @@ class OrderedMerge:
     whose predecessor was released needs no wait for the other ordered topics. Any other waits for its predecessor, until every
     ordered topic is read so far that the predecessor must have been deleted.
 
-    Of a bulk topic only a share is released at once. Its remaining records wait for the next batch, which is the one case in which
-    records are released in another order.
+    A record of the time topic, whose producer gives it a `received_at` not before that of any record on which it depends, waits for
+    everything that was in the other topics when it was fetched, also for records of transactions that are not visible yet. Records
+    received later do not wait for it.
+
+    Of a bulk topic only a share is released at once. Its remaining records wait for the next batch, also behind the time topic.
+    These are the two cases in which records are released in another order.
     """
 
     def __init__(
-        self, topics: Sequence[str], hold_ms: int, bulk_topics: Collection[str] = (), ordered: Collection[str] = ()
+        self,
+        topics: Sequence[str],
+        hold_ms: int,
+        bulk_topics: Collection[str] = (),
+        ordered: Collection[str] = (),
+        time_topic: str | None = None,
     ) -> None:
         self._hold_micros = hold_ms * 1000
         self._inputs = {
@@ -170,6 +207,7 @@ class OrderedMerge:
         self.follows = 0
         """The order of the last record released from an ordered topic."""
         self._in_rank_order = tuple(self._inputs.values())
+        self._time_input = None if time_topic is None else self._inputs[time_topic]
 
     def add(self, topic: str, records: Sequence[Inbound], arrived: Arrival) -> None:
         """Append fetched records of one topic."""
@@ -205,8 +243,10 @@ class OrderedMerge:
             self._inputs[topic].end_answered_ms = answered_ms
 
     def set_reach(self, topic: str, reach: Reach | None) -> None:
-        """Set how far an ordered topic is read; None: unknown, or fetched records are missing."""
+        """Set how far a topic is read, of ordered topics or beside a time topic; None: unknown, or fetched records are missing."""
         self._inputs[topic].reach = reach
+        if reach is not None:
+            self._inputs[topic].complete.note(reach)
 
     def size(self, topic: str) -> int:
         """Return how many records of the topic wait."""
@@ -229,6 +269,7 @@ class OrderedMerge:
             held_until = None if len(full) == len(self._in_rank_order) else now - self._hold_micros
             if not bulk_left:
                 full = [waiting for waiting in full if not waiting.is_bulk]
+            full = self._without_waiting_time(full)
             if not full:
                 break
             first = min(full, key=_Input.order)
@@ -250,11 +291,25 @@ class OrderedMerge:
     def next_release(self) -> int | None:
         """Return when the next record has been held long enough, in microseconds; None if it waits for something else."""
         full = [waiting for waiting in self._in_rank_order if waiting.size]
-        if not full or len(full) == len(self._in_rank_order):
+        if len(full) == len(self._in_rank_order):
+            return None
+        full = self._without_waiting_time(full)
+        if not full:
             return None
         first = min(full, key=_Input.order)
         batch = first.batches[0]
         return None if self._must_wait(first) else min(batch.head().received_at, batch.arrived.arrived_at) + self._hold_micros
+
+    def _without_waiting_time(self, full: list[_Input]) -> list[_Input]:
+        """Return these inputs without the time topic if its first record must wait: the others pass it."""
+        timed = self._time_input
+        if timed is None or not timed.size:
+            return full
+        fetched_ms = timed.batches[0].arrived.answered_ms
+        others = [waiting for waiting in self._in_rank_order if not (waiting is timed or waiting.size or waiting.is_bulk)]
+        if self._must_wait(timed) or any(waiting.complete.since_ms <= fetched_ms for waiting in others):
+            return [waiting for waiting in full if waiting is not timed]
+        return full
 
     def _must_wait(self, first: _Input) -> bool:
         batch = first.batches[0]

@@ -26,7 +26,10 @@ _LOADING_RECORDS: Final = 1_000
 """Records in one unit while users are loaded: the first unit is committed soon, and the next users are loaded meanwhile."""
 
 IDLE_UNIT_MICROS = 1_000_000
-"""The interval in which an idle task under the wall clock reports its stream time, where the service has `on_stream_time`."""
+"""The interval in which an idle task under the wall clock reports its stream time, if the service has a function for it."""
+
+OVER_MICROS = 200_000
+"""The least time between two calls of `Service.on_instant_over` for one task."""
 
 MARKERS_MICROS = 200_000
 """The interval in which offsets that only move over transaction markers are committed."""
@@ -89,6 +92,7 @@ class Task(Generic[S]):
         self._below: StateView | None = None
         self._fold: TaskFold[S] | None = None
         self._idle_unit_at = 0
+        self._over_at = 0
         self._markers_at = 0
         self._failures: TaskFailures = NoFailures()
         self._bisection = Bisection()
@@ -132,17 +136,21 @@ class Task(Generic[S]):
         records = self._loaded(records, idle)
         if self._bisection.searching:
             records, timers = self._part(records, idle)
-        if not records and not self._has_due(idle) and not self._reports(idle, now):
+        reports_over = self._may_report_over(records, idle, now)
+        owes = reports_over and self.fold.owes_report()
+        if not (records or self._has_due(idle) or self._reports(idle, now) or owes):
             return self._markers(now)
-        why = self._unfireable
+        why, over_ms = self._unfireable, self.fold.meta.over_ms
         try:
             postponed = None if why is None or records else self.fold.postpone(self.view, idle, why)
-            sealed = postponed or self.fold.step(records, self.view, idle, timers)
+            sealed = postponed or self.fold.step(records, self.view, idle, timers, reports_over=reports_over)
         except Exception as cause:  # noqa: BLE001 - the cause may be a record, which must not stop the others
             self.merge.put_back(self._classified(self.fold.meta.units, records, timers, cause))
             return None
         if not records:
             self._unfireable = None
+        if sealed.meta.over_ms > over_ms:
+            self._over_at = now
         self.drained = sealed.drained and self._timers_loaded(sealed.meta.stream_time_ms)
         offsets = self._offsets_after(records) or self.unmoved_offset()
         return Step(self.partition, sealed, records, offsets, self._beyond, timers)
@@ -233,12 +241,19 @@ class Task(Generic[S]):
 
     def _reports(self, idle_until_ms: int | None, now: int) -> bool:
         """Return whether stream time alone is worth a unit: it moved, and the last idle unit is long enough ago."""
-        if idle_until_ms is None or self.service.on_stream_time is None or idle_until_ms <= self.fold.meta.stream_time_ms:
+        reports = self.service.on_stream_time is not None or self.service.on_instant_over is not None
+        if idle_until_ms is None or not reports or idle_until_ms <= self.fold.meta.stream_time_ms:
             return False
         if now - self._idle_unit_at < IDLE_UNIT_MICROS:
             return False
         self._idle_unit_at = now
         return True
+
+    def _may_report_over(self, records: Sequence[Inbound], idle_until_ms: int | None, now: int) -> bool:
+        """Return whether this step may report that an instant is over: not too soon, and with every user who is due by then."""
+        if self.service.on_instant_over is None or now - self._over_at < OVER_MICROS:
+            return False
+        return self.partial is None or self.partial.is_loaded_until(self._reach(records, idle_until_ms))
 
     def _markers(self, now: int) -> Step | None:
         if now - self._markers_at < MARKERS_MICROS:
@@ -249,8 +264,11 @@ class Task(Generic[S]):
 
     def _reach(self, records: Sequence[Inbound], idle_until_ms: int | None) -> int:
         """Return the greatest stream time that these records can lead to."""
-        wall = self.service.clock is Clock.WALL
-        instants = [record.received_at // 1000 if wall else record.event_time_ms or 0 for record in records]
+        time_topic, wall = self.service.time_topic, self.service.clock is Clock.WALL
+        if time_topic is not None:
+            instants = [record.event_time_ms or 0 for record in records if record.topic == time_topic]
+        else:
+            instants = [record.received_at // 1000 if wall else record.event_time_ms or 0 for record in records]
         return max(self.fold.meta.stream_time_ms, idle_until_ms or 0, *instants)
 
     @property
@@ -322,7 +340,7 @@ class Task(Generic[S]):
         """Return the next offsets of the inputs after these records, for the inputs that advance.
 
         A topic that is read to its end advances over the transaction markers there. A clock topic does not advance while due timers
-        are left.
+        are left, or the instant that it has ended is not reported.
         """
         processed = self._processed
         for record in records:
@@ -335,7 +353,7 @@ class Task(Generic[S]):
         for topic, (end, _) in self._ends.items():
             if not self._in_transit[topic] and not self.merge.size(topic) and end > processed.get(topic, -1):
                 processed[topic] = end
-        held = () if self.drained else self.service.clock_topics
+        held = self.service.clock_topics if not self.drained or self.fold.owes_report() else ()
         moved = {
             topic: offset for topic, offset in processed.items() if topic not in held and offset > self._submitted.get(topic, 0)
         }
@@ -392,7 +410,7 @@ class Task(Generic[S]):
 
     def idle_instant(self, now: int) -> int | None:
         """Return the instant to which an idle task may move stream time (wall clock only); else None. `now` in microseconds."""
-        if self.service.clock is Clock.WALL and self.merge.is_idle():
+        if self.service.clock is Clock.WALL and self.service.time_topic is None and self.merge.is_idle():
             return now // 1000 - self.service.hold_ms
         return None
 
@@ -405,7 +423,7 @@ class Task(Generic[S]):
     def _update_ends(self) -> None:
         ends_answered = {topic: answered_ms for topic, (_, answered_ms) in self._ends.items() if not self._in_transit[topic]}
         self.merge.set_ends({topic: ends_answered.get(topic) for topic in self.topics})
-        for topic in self.service.ordered:
+        for topic in self.topics if self.service.time_topic is not None else self.service.ordered:
             self.merge.set_reach(topic, None if self._in_transit[topic] else self._reaches.get(topic))
         if isinstance(self.merge, ArrivalMerge):
             for topic in self.service.sourced:
@@ -418,7 +436,7 @@ def new_merge(service: Service[S]) -> OrderedMerge:
     topics = all_topics(service)
     if service.sourced:
         return ArrivalMerge(topics)
-    return OrderedMerge(topics, service.hold_ms, service.bulk_topics, service.ordered)
+    return OrderedMerge(topics, service.hold_ms, service.bulk_topics, service.ordered, service.time_topic)
 
 
 _new = tuple.__new__

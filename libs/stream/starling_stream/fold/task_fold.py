@@ -3,6 +3,8 @@
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from typing import Final, Generic
 
+import msgspec
+
 from starling_common.outcome import Refused
 from starling_common.records.dead_letters import SWITCH_ORIGIN, TIMER_ORIGIN
 from starling_common.settings import Clock
@@ -31,7 +33,7 @@ class TaskFold(Generic[S]):
 
     A timer due exactly at stream time waits while further records of that instant may follow: an event of the same key at the same
     instant must be evaluated together with it, in whichever batch it arrives. The timer fires when stream time has passed the
-    instant, or when a clock record (or the idle wall clock) ends it.
+    instant, or when a clock record (or the idle wall clock) ends it. A record of the time topic ends the instant that it reaches.
     """
 
     def __init__(self, service: Service[S], partition: int, meta: TaskMeta) -> None:
@@ -39,7 +41,8 @@ class TaskFold(Generic[S]):
         self.partition = partition
         self.meta = meta
         self._clock_topics = frozenset(service.clock_topics)
-        self._over_ms = -1
+        self._time_topic = service.time_topic
+        self._over_ms = self._first_over_ms(meta)
         """The last instant that was ended: timers due at it may fire. Not stored; set again after a restart."""
         self._switched_to: bytes | None = None
         """The last key that was switched; None outside a switch."""
@@ -53,27 +56,42 @@ class TaskFold(Generic[S]):
         """Discard every step since that meta; a switch in progress starts again (it is safe to repeat)."""
         self.meta = meta
         self._switched_to = None
-        self._over_ms = -1
+        self._over_ms = self._first_over_ms(meta)
+
+    def _first_over_ms(self, meta: TaskMeta) -> int:
+        """Return stream time with a time topic, whose records end the instants that they reach; otherwise -1."""
+        return -1 if self._time_topic is None else meta.stream_time_ms
 
     def due_until(self, idle_until_ms: int | None = None) -> int:
         """Return the instant up to which timers fire in the next step, if no record moves stream time first."""
         return self._fires_until(max(self.meta.stream_time_ms, idle_until_ms or 0), max(self._over_ms, idle_until_ms or -1))
 
+    def owes_report(self) -> bool:
+        """Return whether an instant that `Service.on_instant_over` has not received is over, if no timer is due."""
+        return self.service.on_instant_over is not None and self._over(self.meta.stream_time_ms) > self.meta.over_ms
+
     def step(
-        self, records: Sequence[Inbound], view: StateView, idle_until_ms: int | None = None, timers: int = SLICE_TIMERS
+        self,
+        records: Sequence[Inbound],
+        view: StateView,
+        idle_until_ms: int | None = None,
+        timers: int = SLICE_TIMERS,
+        *,
+        reports_over: bool = True,
     ) -> Sealed:
         """Fold records in order, then fire at most `timers` due timers.
 
-        `idle_until_ms`: without records stream time moves to this instant (wall clock only).
+        `idle_until_ms`: without records stream time moves to this instant (wall clock only). `reports_over`: call
+        `Service.on_instant_over` if an instant is over.
         """
-        over_ms = self._over_ms
+        over_ms, meta = self._over_ms, self.meta
         try:
             try:
-                return self._step(records, view, idle_until_ms, timers)
+                return self._step(records, view, idle_until_ms, timers, reports_over=reports_over)
             except StatesTooLarge as cause:
-                return self._step(records, view, idle_until_ms, timers, frozenset(cause.keys))
+                return self._step(records, view, idle_until_ms, timers, frozenset(cause.keys), reports_over=reports_over)
         except Exception:
-            self._over_ms = over_ms
+            self._over_ms, self.meta = over_ms, meta
             raise
 
     def _step(
@@ -83,6 +101,8 @@ class TaskFold(Generic[S]):
         idle_until_ms: int | None,
         timers: int,
         watched: Collection[bytes] = (),
+        *,
+        reports_over: bool,
     ) -> Sealed:
         """Fold and fire. Records that would make the state of a `watched` key too large are refused. Raises: StatesTooLarge."""
         unit = self._unit(view, self.meta.plan)
@@ -96,13 +116,15 @@ class TaskFold(Generic[S]):
         if idle_until_ms is not None and idle_until_ms >= unit.stream_time_ms:
             unit.stream_time_ms = self._over_ms = idle_until_ms
         fired, drained, late_ms = self._fire(unit, view, timers)
-        sealed = self._seal(unit, self.meta.plan, unit.changes(bounded=not watched), fired, drained)
+        changes = unit.changes(bounded=not watched)
+        self._report_over(records, unit, reports=drained and reports_over)
+        sealed = self._seal(unit, self.meta.plan, changes, fired, drained)
         return sealed._replace(late_ms=late_ms) if fired else sealed
 
     def check(self, view: StateView) -> None:
         """Fold nothing, and discard the result. Raises: the error of a unit that fails whatever its records are."""
         meta = self.meta
-        self._step((), view, None, 0)
+        self._step((), view, None, 0, reports_over=False)
         self.meta = meta
 
     def postpone(self, view: StateView, idle_until_ms: int | None, why: Refused) -> Sealed | None:
@@ -126,7 +148,7 @@ class TaskFold(Generic[S]):
         return self._without_processor({}, keys[0], SWITCH_ORIGIN, why)
 
     def _without_processor(self, changes: Mapping[bytes, Changed], key: bytes, origin: str, why: Refused) -> Sealed:
-        self.meta = TaskMeta(self.meta.units + 1, self.meta.stream_time_ms, self.meta.plan, order=self.meta.order)
+        self.meta = msgspec.structs.replace(self.meta, units=self.meta.units + 1, offsets={}, beyond={})
         received_at = max(0, self.meta.stream_time_ms) * 1000
         record = Inbound(origin, self.partition, -1, key, None, received_at, None, (), b"")
         return Sealed(self.partition, self.meta, changes, (), (Refusal(record, why.code, why.message),), 0, drained=False)
@@ -152,6 +174,7 @@ class TaskFold(Generic[S]):
         changes = unit.changes(bounded=False)
         if last:
             processor.after_switch(unit)
+        self._report_over((), unit, reports=False)
         sealed = self._seal(unit, plan if last else self.meta.plan, changes, 0, drained=False)
         self._switched_to = None if last else keys[-1]
         return sealed
@@ -177,9 +200,12 @@ class TaskFold(Generic[S]):
     def _fold(self, records: Iterable[Inbound], unit: UnitOfWork[S]) -> None:
         # Hot: once for each record.
         process, clock_topics = self.service.processor.process, self._clock_topics
-        wall = self.service.clock is Clock.WALL
+        wall, time_topic = self.service.clock is Clock.WALL, self._time_topic
         for record in records:
-            instant = record.received_at // 1000 if wall else record.event_time_ms
+            if time_topic is not None:
+                instant = record.event_time_ms if record.topic == time_topic else None
+            else:
+                instant = record.received_at // 1000 if wall else record.event_time_ms
             if instant is not None and instant > unit.stream_time_ms:
                 unit.stream_time_ms = instant
             if instant is not None and record.topic in clock_topics:
@@ -230,8 +256,34 @@ class TaskFold(Generic[S]):
         hook = self.service.on_stream_time
         if hook is not None:
             hook(self.partition, unit.stream_time_ms, unit)
-        self.meta = TaskMeta(self.meta.units + 1, unit.stream_time_ms, plan, order=unit.order)
+        over_ms, received_at = self.meta.over_ms, self.meta.received_at
+        self.meta = TaskMeta(
+            self.meta.units + 1, unit.stream_time_ms, plan, order=unit.order, over_ms=over_ms, received_at=received_at
+        )
         return unit.seal(self.meta, changes, fired, drained)
+
+    def _report_over(self, records: Sequence[Inbound], unit: UnitOfWork[S], *, reports: bool) -> None:
+        """Note when these records were received; call `Service.on_instant_over` if an instant is over, and `reports`."""
+        report = self.service.on_instant_over
+        if report is None:
+            return
+        received_at = max([record.received_at for record in records], default=0)
+        received_at = max(self.meta.received_at, unit.last_received_at(), received_at)
+        over_ms = self._over(unit.stream_time_ms)
+        if reports and over_ms > self.meta.over_ms:
+            report(over_ms, received_at, unit)
+            received_at = max(received_at, unit.last_received_at())
+        else:
+            over_ms = self.meta.over_ms
+        self.meta = msgspec.structs.replace(self.meta, over_ms=over_ms, received_at=received_at)
+
+    def _over(self, stream_time_ms: int) -> int:
+        """Return the last instant at or before which no later output is caused, once the timers up to it have fired.
+
+        A late record is processed at stream time. That instant is over only if a clock record of the event clock ended it.
+        """
+        is_ended = self._over_ms >= stream_time_ms and self._time_topic is None and self.service.clock is Clock.EVENT
+        return stream_time_ms if is_ended else stream_time_ms - 1
 
 
 def last_order(records: Sequence[Inbound]) -> int:

@@ -121,6 +121,10 @@ class UnitOfWork(Generic[S]):
         """As `Unit.refuse`."""
         self._refused.append(Refusal(record, code, message))
 
+    def last_received_at(self) -> int:
+        """Return the greatest `received_at` of the outputs so far; 0 without one."""
+        return max([output.received_at for output in self._emitted], default=0)
+
     def has_put(self, key: bytes) -> bool:
         """Return whether this unit wrote the key."""
         return key in self._due

@@ -260,9 +260,9 @@ class Transactions:
         targets = {topic: self._partition(topic, partition) for topic in {output.topic for output in sealed.outputs}}
         for topic, key, value, received_at, headers in sealed.outputs:
             try:
-                produce(topic, value, key, targets[topic], timestamp=received_at // 1000, headers=headers)
+                produce(topic, value, key or None, targets[topic], timestamp=received_at // 1000, headers=headers)
             except BufferError:
-                self._write(topic, value, key, targets[topic], timestamp=received_at // 1000, headers=headers, **watch)
+                self._write(topic, value, key or None, targets[topic], timestamp=received_at // 1000, headers=headers, **watch)
         for topic, key, value, received_at, headers in sealed.sent:
             # To the partition of its key.
             self._write(topic, value, key, -1, timestamp=received_at // 1000, headers=headers, **watch)
@@ -287,7 +287,7 @@ class Transactions:
         # The task's last record: its offset is the position after the unit.
         self._write(changelog, own, META_KEY, partition, on_delivery=delivered)
 
-    def _write(self, topic: str, value: bytes, key: bytes, partition: int, **more: object) -> None:
+    def _write(self, topic: str, value: bytes, key: bytes | None, partition: int, **more: object) -> None:
         """Produce as soon as the client's queue has room."""
         producer = self._open()
         while True:

@@ -13,7 +13,8 @@ class TaskMeta(msgspec.Struct, array_like=True, frozen=True):
     last switched to. `offsets` are the next offsets of the inputs; they are empty in rows of release 0.1.0. `order` is the last
     one that the task gave to an output, or processed; 0 for none. `beyond` has the records after the next offsets that were
     processed too, because records of several sources lie across one another in a topic: for each topic the first offset of a range,
-    the one after its last, and so on.
+    the one after its last, and so on. `over_ms` is the last instant that `Service.on_instant_over` received, and `received_at` the
+    greatest one (µs) of the records and outputs until then and since; both stay at their defaults without that function.
     """
 
     units: int = 0
@@ -22,6 +23,8 @@ class TaskMeta(msgspec.Struct, array_like=True, frozen=True):
     offsets: Mapping[str, int] = {}
     order: int = 0
     beyond: Mapping[str, Sequence[int]] = {}
+    over_ms: int = -1
+    received_at: int = 0
 
 
 _META_FORMAT: Final = b"\x01"

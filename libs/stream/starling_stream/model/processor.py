@@ -82,7 +82,7 @@ class Unit(Protocol[S]):
     def emit(self, topic: str, key: bytes, value: bytes, received_at: int, headers: Headers) -> None:
         """Write a record to the partition of the same number of `topic` (or to its only one).
 
-        `received_at` (microseconds) becomes the record's timestamp.
+        `received_at` (microseconds) becomes the record's timestamp. With an empty `key` the record has none.
         """
 
     def stamp(self, received_at: int) -> tuple[int, int]:
@@ -206,6 +206,11 @@ class Service(Generic[S]):
     `sourced`: inputs whose producers publish low watermarks (`ingest.watermarks`); records are then released by these, and
     `hold_ms` only counts while no producer is live. `ordered`: inputs whose records one task of an earlier stage has stamped;
     they are released in that order.
+    `time_topic`: the only clock topic, by which alone stream time goes, under either clock: neither other records nor the wall
+    clock move it. `Decoded.event_time_ms` of its records is the instant, up to and including which timers fire. A record of it is
+    released after all records that were in the other inputs when it became visible. Without `sourced`.
+
+    Raises: ValueError for another clock topic, or sourced inputs, beside a `time_topic`.
     """
 
     stage: str
@@ -219,3 +224,19 @@ class Service(Generic[S]):
     ordered: tuple[str, ...] = ()
     on_stream_time: Callable[[int, int, "Unit[S]"], None] | None = field(default=None)
     """Called with (partition, stream time, unit) once a unit, after its records and timers; may only emit, such as progress."""
+    time_topic: str | None = None
+    on_instant_over: Callable[[int, int, "Unit[S]"], None] | None = field(default=None)
+    """Called with (instant, received_at, unit) when all timers up to the instant have fired, and no later output is caused at or
+    before it; may only emit.
+
+    The instants (ms) of a partition strictly increase, also after a restart. A call follows the one before after 200 ms at the
+    earliest, and by a second under an idle wall clock. `received_at` (µs) is the greatest one of the task's records and outputs.
+    """
+
+    def __post_init__(self) -> None:
+        """Add the `time_topic` to the clock topics."""
+        if self.time_topic is None:
+            return
+        if self.sourced or set(self.clock_topics) - {self.time_topic}:
+            raise ValueError(f"{self.stage}: {self.time_topic} moves stream time alone: no other clock topic, no sourced inputs")
+        object.__setattr__(self, "clock_topics", (self.time_topic,))

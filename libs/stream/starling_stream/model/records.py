@@ -32,5 +32,6 @@ RawRecord: TypeAlias = ClientRecord | ReadRecord
 
 
 def all_topics(service: Service[S]) -> tuple[str, ...]:
-    """Return every topic of the service once, in the order that breaks ties of the merge."""
-    return tuple(dict.fromkeys((*service.inputs, *service.clock_topics)))
+    """Return every topic of the service once, in the order that breaks ties of the merge: the time topic comes last."""
+    inputs = [topic for topic in service.inputs if topic != service.time_topic]
+    return tuple(dict.fromkeys((*inputs, *service.clock_topics)))
