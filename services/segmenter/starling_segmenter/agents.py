@@ -10,6 +10,7 @@ from starling_rules.backfills import Stored
 from starling_segmenter.counts import Counts
 from starling_segmenter.emitter import Emitter
 from starling_segmenter.handlers import HANDLERS, build_handlers
+from starling_segmenter.records.clock import ClockPublisher
 from starling_segmenter.records.formats import Formats
 from starling_segmenter.records.membership import STAGE, TIME
 from starling_segmenter.records.progress import ProgressReporter
@@ -42,6 +43,7 @@ class Segmenter:
         self._handlers = build_handlers(formats, self._emitter)
         self._switcher = Switcher(log, self._emitter, counts, armed)
         self._progress = ProgressReporter(formats.progress, clock, now_micros)
+        self._published_clock = ClockPublisher(formats.clock, now_micros)
 
     def decode(self, topic: str, value: bytes) -> Decoded:
         """Decode a record of an input, or of the backfill's states, which only a switch reads. Raises: DecodeError."""
@@ -104,9 +106,13 @@ class Segmenter:
         if not self._switcher.ends_slice(unit):
             self._progress.report_if_due(stream_time_ms, self._switcher.versions(unit.plan), unit)
 
+    def on_instant_over(self, instant_ms: int, received_at: int, unit: Unit[State]) -> None:
+        """Publish that no later membership change is effective at or before the instant."""
+        self._published_clock.publish(instant_ms, received_at, unit)
 
-def describe(segmenter: Segmenter) -> Service[State]:
-    """Return the service with its inputs and outputs."""
+
+def describe(segmenter: Segmenter, *, publishes_clock: bool = True) -> Service[State]:
+    """Return the service with its inputs and outputs. `publishes_clock`: whether it writes `segments.clock`."""
     return Service(
         stage=STAGE,
         inputs=tuple(HANDLERS),
@@ -117,4 +123,5 @@ def describe(segmenter: Segmenter) -> Service[State]:
         bulk_topics=(LIST_MEMBERSHIP,),
         ordered=(BEHAVIOUR, PROFILE),
         on_stream_time=segmenter.on_stream_time,
+        on_instant_over=segmenter.on_instant_over if publishes_clock else None,
     )

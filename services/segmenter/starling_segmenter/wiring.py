@@ -35,6 +35,7 @@ def open_service(settings: Settings) -> Iterator[Service[State]]:
     topic.start()
     try:
         armed = Raising.of(settings.failpoint)
-        yield describe(Segmenter(formats, definitions, counts, settings.clock, wall_clock_micros, armed))
+        segmenter = Segmenter(formats, definitions, counts, settings.clock, wall_clock_micros, armed)
+        yield describe(segmenter, publishes_clock=settings.publish_clock)
     finally:
         topic.stop()

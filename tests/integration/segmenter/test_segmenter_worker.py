@@ -44,6 +44,10 @@ def test_users_enter_by_events_and_traits_and_leave_by_time(world: World, start:
     headers = changes[0][0].headers()
     assert isinstance(headers, list)
     assert dict(headers).keys() == {"correlation_id", "traceparent", "produced_by"}
+    partition = changes[1][0].partition() or 0
+    wait_until(lambda: max(world.instants(partition), default=0) >= exited["effective_at"], "the clock to pass the exit")
+    instants = world.instants(partition)
+    assert instants == sorted(set(instants))
     wait_until(lambda: len(world.of(MEMBERSHIP_STATE)) == 2, "the state topic")
     assert [message.key() for message, _ in world.of(MEMBERSHIP_STATE)] == [record_key(world.workspace, "ada/lately")] * 2
     letters = [record for message, record in world.of(DEAD_LETTERS) if message.key() == record_key(world.workspace, "ada")]

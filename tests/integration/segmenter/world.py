@@ -22,6 +22,7 @@ from starling_common.kafka.topics import (
     MEMBERSHIP_STATE,
     PROFILE,
     PROGRESS,
+    SEGMENT_CLOCK,
     SEGMENT_DEFINITIONS,
     load_catalogue,
 )
@@ -49,7 +50,7 @@ class World:
         self._chain: dict[str, int] = {}
         """The order of the records that are written, and that of their predecessor."""
         self._consumer = Consumer(consumer_config(stack.brokers, f"test-{workspace}"))
-        read = [MEMBERSHIP, MEMBERSHIP_STATE, PROGRESS, DEAD_LETTERS]
+        read = [MEMBERSHIP, MEMBERSHIP_STATE, PROGRESS, SEGMENT_CLOCK, DEAD_LETTERS]
         starts = [TopicPartition(name, number) for name in read for number in range(catalogue[name].partitions)]
         for start in starts:
             start.offset = self._consumer.get_watermark_offsets(start, timeout=30)[1]
@@ -156,6 +157,10 @@ class World:
             for _, record in self.of(MEMBERSHIP)
             if record["segment_key"] == segment
         ]
+
+    def instants(self, partition: int) -> list[int]:
+        """Return the instants that `segments.clock` contains for a partition."""
+        return [record["instant"] for message, record in self.of(SEGMENT_CLOCK) if message.partition() == partition]
 
     def in_force(self, segment: str, version: int) -> bool:
         """Return whether every partition reports that version."""

@@ -9,6 +9,7 @@ from starling_common.kafka.topics import (
     BACKFILL_STATES,
     MEMBERSHIP,
     PROGRESS,
+    SEGMENT_CLOCK,
     SEGMENT_DEFINITIONS,
     load_catalogue,
 )  # fmt: skip
@@ -28,6 +29,7 @@ class Formats:
     definition: Codec
     membership: RecordParts
     progress: Codec
+    clock: Codec
 
 
 def build_formats(codec: Callable[[str, str], Codec]) -> Formats:
@@ -45,4 +47,5 @@ def build_formats(codec: Callable[[str, str], Codec]) -> Formats:
         definition=of(SEGMENT_DEFINITIONS),
         membership=membership_parts(of(MEMBERSHIP)),
         progress=of(PROGRESS),
+        clock=of(SEGMENT_CLOCK),
     )
