@@ -63,6 +63,10 @@ ALLOWED: Final[Mapping[str, str]] = {
     "connections.py:_pool": "httpx reads it",
     "webhooks.py:connection_made": "asyncio calls it",
     "webhooks.py:data_received": "asyncio calls it",
+    "smtp_sink.py:handle_EHLO": "aiosmtpd calls it",
+    "smtp_sink.py:handle_RCPT": "aiosmtpd calls it",
+    "smtp_sink.py:handle_DATA": "aiosmtpd calls it",
+    "smtp_sink.py:host_name": "aiosmtpd reads it",
     "sender.py:took_ms": "a field of the response",
     "fetching.py:extraction_filter": "tarfile reads it",
     "models.py:verdict_reason": _FIELD,  # vocabulary: verdict: a field of the contract

@@ -17,11 +17,11 @@ from starling_common.outcome import Refused
 from starling_common.telemetry.logs import log
 from starling_common.time.instants import wall_clock_ms
 from starling_common.wire import Record
+from starling_delivery.item import Item
 from starling_delivery.poison import tried_twice
 from starling_delivery.policy import Request, requests_for
 from starling_delivery.progress import Origin, Place, Positions, Progress
 from starling_delivery.sending.dispatch import Dispatcher
-from starling_delivery.sending.lanes import Item
 from starling_delivery.targets import Targets
 
 _POLL_SECONDS: Final = 0.05

@@ -16,10 +16,10 @@ from starling_common.telemetry.metrics import Metrics
 from starling_common.time.instants import wall_clock_micros
 from starling_common.values import deterministic_id, record_key
 from starling_common.wire import Registry
+from starling_delivery.item import Item
 from starling_delivery.policy import Request, Step
 from starling_delivery.progress import Origin
 from starling_delivery.records import PRODUCED_BY, Output, Records, output
-from starling_delivery.sending.lanes import Item
 from starling_delivery.settings import Settings
 from starling_delivery.targets import Target, Targets
 

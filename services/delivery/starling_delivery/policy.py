@@ -3,7 +3,7 @@
 import json
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
-from typing import Any, Final, TypeAlias
+from typing import Any, Final, NamedTuple, TypeAlias
 
 from starling_common.records.membership_json import membership_json
 from starling_common.values import deterministic_id
@@ -211,6 +211,13 @@ class Step:
     suppress: str | None = None
 
 
+class Park(NamedTuple):
+    """The message is not sent now; it waits in a tier, without an attempt. `reason`: the label of the metric."""
+
+    why: str
+    reason: str
+
+
 def after(request: Request, answer: Answer, schedule: Schedule, now_ms: int, jitter: float) -> Step:
     """Return the step after an attempt."""
     match answer:
@@ -233,7 +240,7 @@ def after(request: Request, answer: Answer, schedule: Schedule, now_ms: int, jit
 
 
 def after_message(request: Request, answer: Answer, schedule: Schedule, now_ms: int, jitter: float) -> Step:
-    """Return the step after an attempt to send a message to a person, which nobody may get twice.
+    """Return the step after an attempt to send a message to a person, which must not arrive twice.
 
     The time limit of the schedule begins with the first attempt.
     """

@@ -29,6 +29,7 @@ from starling_delivery.channel import Answer, Channel, Message
 from starling_delivery.channels import CHANNELS
 from starling_delivery.channels.email.channel import EmailChannel
 from starling_delivery.failpoints import Ending
+from starling_delivery.item import Item
 from starling_delivery.messages.definitions import Definitions, fold_definition
 from starling_delivery.messages.inputs import MessageRetryInput, RequestInput
 from starling_delivery.messages.last_look import LastLook
@@ -41,7 +42,7 @@ from starling_delivery.progress import EXACT_SPAN, Positions
 from starling_delivery.sending.circuit import CircuitRule, Circuits
 from starling_delivery.sending.destinations import Destinations
 from starling_delivery.sending.dispatch import Dispatcher, Steps, Traffic
-from starling_delivery.sending.lanes import Item, Lanes
+from starling_delivery.sending.lanes import Lanes
 from starling_delivery.sending.semantics import AtLeastOnce, AtMostOnce, Semantics
 from starling_delivery.settings import EMAIL, WEBHOOK, EmailSettings, KitSettings, Settings
 from starling_delivery.targets import Targets, fold_target

@@ -1,4 +1,4 @@
-"""An SMTP server that keeps what it takes, and refuses what it is told to."""
+"""An SMTP server that keeps what it takes, and refuses what a test lets it refuse."""
 
 import ssl
 import threading

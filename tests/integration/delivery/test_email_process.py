@@ -180,6 +180,7 @@ def test_a_server_that_is_away_opens_the_circuit_and_gets_each_mail_later(world:
     assert max(Counter(message_ids(back)).values()) == 1
 
 
+@pytest.mark.filterwarnings("ignore:Requiring AUTH:UserWarning")  # the library knows of STARTTLS only
 @pytest.mark.parametrize("way", ["starttls", "tls"])
 def test_a_server_with_tls_and_a_password(world: MailWorld, tmp_path: Path, way: str) -> None:
     authority = Authority("mail")

@@ -13,11 +13,12 @@ from starling_common.outcome import Refused
 from starling_common.telemetry.metrics import Metrics
 from starling_delivery.agents import Agent, Input
 from starling_delivery.channel import Channel
+from starling_delivery.item import Item
 from starling_delivery.outbox import Outbox
 from starling_delivery.policy import Request, Schedule, Step, requests_for
 from starling_delivery.sending.circuit import CircuitRule, Circuits
 from starling_delivery.sending.dispatch import Dispatcher, Steps, Traffic
-from starling_delivery.sending.lanes import Item, Lanes
+from starling_delivery.sending.lanes import Lanes
 from starling_delivery.targets import Targets
 
 SECRET = "whsec_" + "QUJDREVGR0hJSktMTU5PUFFSU1RVVldY"

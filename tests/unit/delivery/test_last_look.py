@@ -12,8 +12,7 @@ from starling_delivery.channels.email.channel import data_refused, recipient_ref
 from starling_delivery.messages.definitions import Definitions, fold_definition
 from starling_delivery.messages.last_look import CAMPAIGN_PAUSED, NOT_READ, LastLook
 from starling_delivery.messages.refusals import CONSENT_MS, RecentConsent, Suppressions, fold_consent, fold_suppression
-from starling_delivery.policy import Schedule, Step, after_message, postponed
-from starling_delivery.sending.semantics import Park
+from starling_delivery.policy import Park, Schedule, Step, after_message, postponed
 from starling_policy import address_digest
 from tests.unit.delivery.messages import definition, definitions, mail_campaign, mail_request, smtp_target
 

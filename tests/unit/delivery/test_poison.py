@@ -16,9 +16,9 @@ from starling_common.wire import Codec, Record, Registry, RegistryUnavailable
 from starling_delivery.agents import MembershipInput
 from starling_delivery.channel import Answer, Delivered
 from starling_delivery.channel import Message as ChannelMessage
+from starling_delivery.item import Item
 from starling_delivery.outbox import Outbox
 from starling_delivery.policy import Step
-from starling_delivery.sending.lanes import Item
 from starling_delivery.settings import Settings
 from tests.unit.delivery.making import MemoryConsumer, change, definition, dispatcher, request, run_agent, targets
 

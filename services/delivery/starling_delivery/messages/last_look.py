@@ -10,8 +10,7 @@ from starling_common.cassandra.read_models import ARCHIVED, PAUSED
 from starling_delivery.channel import Message
 from starling_delivery.messages.definitions import Definitions, KnownCampaign
 from starling_delivery.messages.refusals import RecentConsent, Suppressions
-from starling_delivery.policy import EXPIRED, Request, Step
-from starling_delivery.sending.semantics import Park
+from starling_delivery.policy import EXPIRED, Park, Request, Step
 from starling_policy import TRANSACTIONAL
 from starling_policy.person import COMPLAINT
 

@@ -13,11 +13,11 @@ from starling_common.telemetry.metrics import Metrics
 from starling_common.time.instants import wall_clock_micros, wall_clock_ms
 from starling_common.values import record_key
 from starling_common.wire import Registry
+from starling_delivery.item import Item
 from starling_delivery.messages.ledger import Entry, Ledger
 from starling_delivery.policy import Request, Step
 from starling_delivery.progress import Origin
 from starling_delivery.records import Output, Records, Topics, output
-from starling_delivery.sending.lanes import Item
 from starling_policy import address_digest
 
 SENDING: Final = Step("SENDING")

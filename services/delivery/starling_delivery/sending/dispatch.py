@@ -13,12 +13,13 @@ from starling_common.telemetry.metrics import Metrics
 from starling_common.time.instants import wall_clock_ms
 from starling_delivery.batches import after_batch, is_refusal, limited
 from starling_delivery.channel import Again, Answer, Bounced, Channel, Delivered, Gone, Impossible, Unknown
+from starling_delivery.item import Item
 from starling_delivery.poison import tried_twice
-from starling_delivery.policy import Schedule, Step, delayed, paused, postponed
+from starling_delivery.policy import Park, Schedule, Step, delayed, paused, postponed
 from starling_delivery.sending.circuit import Circuit, Circuits
 from starling_delivery.sending.destinations import Destination, Destinations
-from starling_delivery.sending.lanes import Admission, Batch, Item, Lanes
-from starling_delivery.sending.semantics import AtLeastOnce, Attempted, Lost, Park, Semantics
+from starling_delivery.sending.lanes import Admission, Batch, Lanes
+from starling_delivery.sending.semantics import AtLeastOnce, Attempted, Lost, Semantics
 
 _CHECK_SECONDS: Final = 0.05
 _LONGEST_PAUSE_SECONDS: Final = 3600.0

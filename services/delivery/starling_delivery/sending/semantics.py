@@ -3,24 +3,18 @@
 import time
 from collections.abc import Awaitable, Callable
 from enum import Enum
-from typing import Final, NamedTuple, Protocol, TypeAlias
+from typing import Final, Protocol, TypeAlias
 
 from starling_common.telemetry.logs import log
 from starling_common.time.instants import wall_clock_ms
 from starling_delivery.batches import batch_message
 from starling_delivery.channel import Again, Answer, Message, Unknown
-from starling_delivery.policy import Request, Schedule, Step, after, after_message, message_of
-from starling_delivery.sending.lanes import Batch, Item
+from starling_delivery.item import Item
+from starling_delivery.policy import Park, Request, Schedule, Step, after, after_message, message_of
+from starling_delivery.sending.lanes import Batch
 
 _LONGEST_CLAIM_SECONDS: Final = 30.0
 """An attempt whose last look is older is not made. A suspended process continues with what has been stopped meanwhile."""
-
-
-class Park(NamedTuple):
-    """The message is not sent now; it waits in a tier, without an attempt. `reason`: the label of the metric."""
-
-    why: str
-    reason: str
 
 
 class Lost(Enum):

@@ -19,7 +19,7 @@ from starling_delivery.channels.email.connections import Connection, Connections
 from starling_delivery.channels.email.rendering import Mail, MailRefused, is_unsubscribable, mail_of
 from starling_delivery.channels.email.signing import KeyRefused, Signer
 from starling_delivery.messages.definitions import Definitions, KnownTarget
-from starling_delivery.sending.semantics import Park
+from starling_delivery.policy import Park
 from starling_delivery.settings import EmailSettings
 
 _CLOSING: Final = 421

@@ -42,7 +42,7 @@ class Connection:
         return self.mails == 0
 
     def close(self) -> None:
-        """Close the connection without a goodbye."""
+        """Close the connection without QUIT."""
         self.smtp.close()
 
 
@@ -134,7 +134,7 @@ class Connections:
                 del self._idle[key]
 
     async def close(self) -> None:
-        """Say goodbye on every idle connection."""
+        """Close the idle connections with QUIT."""
         connections = [connection for idle in self._idle.values() for connection in idle]
         self._idle.clear()
         for connection in connections:
