@@ -58,6 +58,7 @@ READS: Mapping[str, type[BaseSettings]] = {**MODELS, "deploy": DeploySettings, "
 MODULES = {name: f"starling_{name}" for name in MODELS} | {
     "deploy": "starling_common.deploy", "test": "starling_common.verify",
     "profiles": "starling_spark.jobs.profiles", "lake": "starling_spark.jobs.lake",
+    "email": "starling_delivery",
 }  # fmt: skip
 CONNECTED = sorted(READS.keys() - {"scaler"})
 """Components with connections to the broker and the registry."""
