@@ -11,6 +11,7 @@ from pathlib import Path
 
 import httpx
 
+from starling_common.sealing import new_key
 from starling_common.settings import Cassandra
 from starling_common.testing import Service, eventually, own_keyspace, running
 from tests.conftest import Stack
@@ -19,6 +20,7 @@ from tests.secured_broker import Secured
 SERVICES = ("ingest", "normalizer", "segmenter", "projector", "api", "delivery")
 USERS = (*SERVICES, "deploy", "audience-report", "auditor", "operator")
 WRITE_KEY, TOKEN = "a-write-key", "an-api-token"
+SECRETS_KEY = new_key("a")
 
 
 @dataclass(frozen=True)
@@ -41,6 +43,7 @@ class Secure:
             "STARLING_STATE_DIR": str(self.home / f"state-{uuid.uuid4().hex}"),
             "STARLING_WRITE_KEYS": f"{WRITE_KEY}=default",
             "STARLING_TOKENS": f"{TOKEN}=admin:default",
+            "STARLING_SECRETS__KEYS": SECRETS_KEY,
             "STARLING_ALLOW_PRIVATE_ADDRESSES": "true",
             # A group that lost a member without a goodbye waits for the session to end.
             "STARLING_SESSION_TIMEOUT_SECONDS": "6",

@@ -14,7 +14,7 @@ from starling_api.settings import ApiSettings
 from starling_common.deploy import DeploySettings
 from starling_common.deploy_acls import AclSettings
 from starling_common.http.server import PublicHttp
-from starling_common.settings import Cassandra, Http, Kafka, SchemaRegistry, ServiceSettings
+from starling_common.settings import Cassandra, Http, Kafka, SchemaRegistry, SecretKeys, ServiceSettings
 from starling_common.verify import VerifySettings
 from starling_delivery.settings import Email, EmailSettings
 from starling_delivery.settings import Settings as DeliverySettings
@@ -53,6 +53,7 @@ CONNECTIONS: Final[Mapping[type[BaseModel], str]] = {
     Cassandra: "Cassandra",
     PublicHttp: "Public HTTP server",
     Http: "HTTP server",
+    SecretKeys: "Keys of stored secrets",
     ScaledNormalizer: "Scaling of the normalizer",
     ScaledSegmenter: "Scaling of the segmenter",
     Email: "Mails",
@@ -223,6 +224,7 @@ _NESTED_NAMES: Final[Mapping[type[BaseModel], str]] = {
     Cassandra: "CASSANDRA",
     PublicHttp: "HTTP",
     Http: "HTTP",
+    SecretKeys: "SECRETS",
     ScaledNormalizer: "NORMALIZER",
     ScaledSegmenter: "SEGMENTER",
     Email: "EMAIL",

@@ -2,7 +2,7 @@
 
 import os
 import subprocess
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any, Final, NamedTuple
 
@@ -65,6 +65,11 @@ def rendered(
     done = template(values, ci, custom=custom, chart=chart, major=major)
     assert done.returncode == 0, done.stderr
     return [one for one in yaml.load_all(done.stdout, StrictLoader) if one is not None]
+
+
+def without_keys(manifests: Iterable[Manifest]) -> list[Manifest]:
+    """Return the objects without the key of secrets, which is another one in each rendering."""
+    return [{**one, "stringData": {}} if one["metadata"]["name"].endswith("-secret-keys") else one for one in manifests]
 
 
 class Workload(NamedTuple):

@@ -19,7 +19,10 @@ from tests.helm.tilt import MANUAL, Recorded, execute, tiltfile
 
 SERVICES = ("ingest", "normalizer", "segmenter", "projector", "api", "delivery")
 BACKENDS = ROOT / "helm/kind/backends.yaml"
-KINDS = {"Deployment": "V1Deployment", "Namespace": "V1Namespace", "Service": "V1Service", "StatefulSet": "V1StatefulSet"}
+KINDS = {
+    "Deployment": "V1Deployment", "Namespace": "V1Namespace", "Secret": "V1Secret", "Service": "V1Service",
+    "StatefulSet": "V1StatefulSet",
+}  # fmt: skip
 STEPS = [
     (step["instruction"], step["value"])
     for step in DockerfileParser(fileobj=io.BytesIO((ROOT / "docker/Dockerfile").read_bytes())).structure

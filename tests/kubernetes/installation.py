@@ -35,10 +35,13 @@ def test_a_release_is_installed_changed_rolled_back_tested_and_removed(case: tup
     release.apply("install", ci)
     assert_ready(release)
     level = release.setting("ingest", "STARLING_LOG_LEVEL")
+    keys = generated_keys(release)
+    assert len(keys) == (ci != "everything")
 
     release.apply("upgrade", ci, {"logLevel": "WARNING"})
     assert release.setting("ingest", "STARLING_LOG_LEVEL") == "WARNING"
     assert level != "WARNING"
+    assert generated_keys(release) == keys
     assert_ready(release)
 
     release.helm("rollback", release.name, "--wait", "--timeout", TIMEOUT)
@@ -54,6 +57,12 @@ def test_a_release_is_installed_changed_rolled_back_tested_and_removed(case: tup
     except NotReady:
         assert stored(api) == before | kept
         raise
+
+
+def generated_keys(release: Release) -> list[str]:
+    """Return the keys of the secret that encrypts others, if the chart has generated it."""
+    secrets = release.plane.api.items(f"/api/v1/namespaces/{release.namespace}/secrets")
+    return [one["data"]["keys"] for one in secrets if one["metadata"]["name"].endswith("-secret-keys")]
 
 
 def assert_ready(release: Release) -> None:
@@ -85,9 +94,13 @@ def unready(release: Release) -> dict[str, str]:
 
 
 def expected_to_stay(release: Release, ci: str) -> set[Identity]:
-    """Claims, which have the state of the workers and the offsets of Spark, and the two Jobs of hooks, which remove themselves."""
+    """Claims, which have the state of the workers and the offsets of Spark, the two Jobs of hooks, which remove themselves, and the
+    key of secrets.
+    """
     rendered = release.rendered(ci)
+    policies = {(one["kind"], one["metadata"]["name"]): one["metadata"].get("annotations", {}) for one in rendered}
     kept = {(one["kind"], one["metadata"]["name"]) for one in rendered if one["kind"] in {"PersistentVolumeClaim", "Job"}}
+    kept |= {place for place, found in policies.items() if found.get("helm.sh/resource-policy") == "keep"}
     for one in rendered:
         for claim in one["spec"].get("volumeClaimTemplates", ()) if one["kind"] == "StatefulSet" else ():
             for number in range(one["spec"]["replicas"]):

@@ -13,6 +13,7 @@ SECRETS: Final[Mapping[str, tuple[str, ...]]] = {
     "cassandra-starling": ("username", "password"),
     "kafka-starling": ("secret",),
     "registry-starling": ("user", "word"),
+    "sealing-keys": ("sealing",),
     "kafka-ca": ("ca.pem",),
     "registry-ca": ("ca.pem",),
     "cassandra-ca": ("ca.pem",),

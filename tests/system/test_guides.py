@@ -26,6 +26,7 @@ EXPECTED = {
     "tutorial/first-segment.md": ['"success":true', "\nada\n", '"status":"ENTERED"'],
     "tutorial/stateful-service.md": ['"streak_days":1'],
     "how-to/protocol-buffers.md": ['"success":true'],
+    "how-to/secrets.md": ["everysecretisencryptedwiththekey2027"],
     "how-to/webhooks.md": ["segment.enteredhook-buyershook-adateamgrowth", "hook-buyershook-grace"],
 }
 """What a page promises to print, without spaces."""

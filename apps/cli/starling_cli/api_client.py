@@ -76,6 +76,10 @@ class ApiClient:
         """Pause or resume a segment. `action`: `pause` or `resume`."""
         return self._call("POST", f"/v1/segments/{quote(key, safe='')}/{action}")
 
+    def rotate_secrets(self, *, dry_run: bool) -> Mapping[str, Any]:
+        """Encrypt stored secrets with the newest key, as many as one request can."""
+        return self._call("POST", "/v1/secrets/rotate", params={"dry_run": "true"} if dry_run else {})
+
     def backfills(self) -> Sequence[Mapping[str, Any]]:
         """Return the backfill runs, newest first."""
         found: Sequence[Mapping[str, Any]] = self._call("GET", "/v1/backfills")["items"]

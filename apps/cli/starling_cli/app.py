@@ -17,6 +17,7 @@ from starling_cli.commands.pipeline import dlq_app, topics
 from starling_cli.commands.remote.context import context_app
 from starling_cli.commands.remote.definitions import definitions_app
 from starling_cli.commands.remote.outcomes import outcomes
+from starling_cli.commands.remote.secrets import secrets_app
 from starling_cli.commands.remote.segments import segments_app
 from starling_cli.commands.replay import replay_app
 from starling_cli.commands.report import report_app
@@ -30,7 +31,7 @@ from starling_local.errors import FAILED, INTERRUPTED, NotPossible, UserError
 EXTENSIONS: Final = "starling.commands"
 """Group of the entry points by which other packages add a command. Each names a function with the options of typer."""
 
-REMOTE_COMMANDS: Final = frozenset({"definitions", "outcomes", "segments"})
+REMOTE_COMMANDS: Final = frozenset({"definitions", "outcomes", "secrets", "segments"})
 """The commands that talk to the API alone, and so to any installation."""
 
 _REMOTE_OPTIONS: Final = frozenset({"--url", "--token", "--context"})
@@ -55,6 +56,7 @@ def build_app() -> typer.Typer:
     app.add_typer(context_app, name="context")
     app.add_typer(segments_app, name="segments")
     app.add_typer(definitions_app, name="definitions")
+    app.add_typer(secrets_app, name="secrets")
     app.add_typer(catalog_app, name="catalog")
     app.add_typer(state_app, name="state")
     app.add_typer(stage_app, name="stage")

@@ -261,6 +261,17 @@ STARLING_CASSANDRA__SSL_CHECK_HOSTNAME: "false"
 {{- default (printf "%s-write-keys" (include "starling.fullname" .)) .Values.ingest.writeKeys.existingSecret }}
 {{- end }}
 
+{{- define "starling.secretKeys.secretName" -}}
+{{- default (printf "%s-secret-keys" (include "starling.fullname" .)) .Values.secretKeys.existingSecret }}
+{{- end }}
+
+{{/* The variable with the keys that encrypt secrets, for the components that encrypt or decrypt: the API and delivery. */}}
+{{- define "starling.secretKeys" -}}
+variable: STARLING_SECRETS__KEYS
+secret: {{ include "starling.secretKeys.secretName" . }}
+key: {{ .Values.secretKeys.key }}
+{{- end }}
+
 {{- define "starling.tokens.secretName" -}}
 {{- default (printf "%s-tokens" (include "starling.fullname" .)) .Values.api.tokens.existingSecret }}
 {{- end }}

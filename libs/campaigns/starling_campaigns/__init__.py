@@ -6,7 +6,7 @@ from starling_campaigns.definitions.campaign import Campaign, parse_campaign, pa
 from starling_campaigns.definitions.lifecycle import frozen_errors, state_after, unsendable
 from starling_campaigns.definitions.policy import parse_stored_policy
 from starling_campaigns.definitions.references import References
-from starling_campaigns.definitions.targets import Target, parse_target, shown_target, unmasked_target
+from starling_campaigns.definitions.targets import Target, parse_target, secrets_of_target, shown_target, unmasked_target
 from starling_campaigns.rendering import PartFailed, Rendered, render_message
 from starling_campaigns.schema import campaign_schema, target_schema
 from starling_campaigns.sms import SmsSize, sms_size
@@ -32,6 +32,7 @@ __all__ = [
     "parse_stored_policy",
     "parse_target",
     "render_message",
+    "secrets_of_target",
     "shown_target",
     "sms_size",
     "state_after",

@@ -183,6 +183,18 @@ class Cassandra(BaseModel):
         return self
 
 
+class SecretKeys(BaseModel):
+    """The keys that encrypt stored secrets, of the API and of delivery alone. Both unset: no secret can be stored."""
+
+    model_config = ConfigDict(frozen=True, extra="forbid")
+
+    keys: Annotated[
+        SecretStr | None,
+        Field(description="id=key, comma separated; a key is the base64 of 32 bytes; the first one encrypts, all of them decrypt"),
+    ] = None
+    keys_file: Annotated[str | None, Field(description="path of a file with the keys, one id=key a line, instead of keys")] = None
+
+
 class Http(BaseModel):
     """The HTTP address of the process; workers serve only `/healthz`, `/readyz` and `/metrics`."""
 

@@ -5,7 +5,7 @@ from typing import Annotated, Literal
 from pydantic import Field, SecretStr
 
 from starling_common.http.server import PublicHttp
-from starling_common.settings import Cassandra, ServiceSettings
+from starling_common.settings import Cassandra, SecretKeys, ServiceSettings
 
 
 class ApiSettings(ServiceSettings):
@@ -14,6 +14,7 @@ class ApiSettings(ServiceSettings):
     http: PublicHttp
     cassandra: Cassandra
     tokens: Annotated[SecretStr, Field(description="token=role:workspace, comma separated; viewer, editor, approver or admin")]
+    secrets: SecretKeys = SecretKeys()
     timezones: Annotated[
         str,
         Field(

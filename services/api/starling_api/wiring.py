@@ -26,6 +26,7 @@ from starling_api.definitions.in_force import Definitions
 from starling_api.definitions.publisher import Publisher
 from starling_api.definitions.quota import Quota
 from starling_api.definitions.repository import CassandraClaims, CassandraDefinitions, CassandraResponses
+from starling_api.definitions.vault import Vault
 from starling_api.feed.streams import Streams
 from starling_api.feed.topic_log import TopicLog
 from starling_api.http.access.auth import Tokens
@@ -57,6 +58,7 @@ from starling_common.http.server import ConnectionCap, http_server
 from starling_common.kafka.clients import BrokerUnavailable
 from starling_common.kafka.followed_topic import FollowedTopic
 from starling_common.kafka.topics import AUDIT, MEMBERSHIP, OUTCOMES, load_catalogue
+from starling_common.sealing import CURE, Sealer
 from starling_common.telemetry.logs import log
 from starling_common.telemetry.metrics import Metrics
 from starling_common.time.instants import wall_clock_micros, wall_clock_ms
@@ -140,7 +142,7 @@ class Api:
 
 
 def build_api(settings: ApiSettings) -> Api:
-    """Return an API process that has no open connection yet. Raises: ValueError for invalid tokens or time zones."""
+    """Return an API process that has no open connection yet. Raises: ValueError for invalid tokens, time zones or keys."""
     database, metrics = Database(settings.cassandra), Metrics()
     definitions = CassandraDefinitions(database)
     registry = Registry(settings.registry.url)
@@ -166,7 +168,16 @@ def build_api(settings: ApiSettings) -> Api:
     people = MessengerPeople(database, settings.kafka.brokers, registry)
     messenger = MessengerProgress(settings.kafka.brokers, registry, partitions)
     commands = Commands(
-        claims, definitions, publisher.publish, wall_clock_micros, time.sleep, queries.is_stopped, zone_of, quota, messenger
+        claims,
+        definitions,
+        publisher.publish,
+        wall_clock_micros,
+        time.sleep,
+        queries.is_stopped,
+        zone_of,
+        quota=quota,
+        messenger=messenger,
+        vault=Vault(_sealer(settings)),
     )
     services = Services(
         commands=commands,
@@ -204,6 +215,13 @@ def build_api(settings: ApiSettings) -> Api:
     followed = [topic.followed for topic in (tokens, write_keys, messenger)]
     connections = database, (feed, outcome_log, audit_log), streams, (states, people)
     return Api(app, settings, commands, *connections, backfill, threads, services.webhook_sender, followed)
+
+
+def _sealer(settings: ApiSettings) -> Sealer:
+    sealer = Sealer.of(settings.secrets)
+    if sealer.key_id is None:
+        log(__name__).warning("no_secrets_key", consequence="webhooks and credentials of targets are refused", cure=CURE)
+    return sealer
 
 
 def _rates(settings: ApiSettings) -> Rates:

@@ -8,7 +8,7 @@ from pydantic import AnyHttpUrl, BaseModel, ConfigDict, Field
 
 from starling_common.kafka import topics
 from starling_common.kafka.access_check import Needs, needs_of
-from starling_common.settings import GroupFailureSeconds, ServiceSettings
+from starling_common.settings import GroupFailureSeconds, SecretKeys, ServiceSettings
 
 WEBHOOK: Final = "webhook"
 """The channel of every target, because every target is a webhook."""
@@ -22,6 +22,7 @@ EMAIL_GROUP: Final = topics.stage(EMAIL).group
 class KitSettings(ServiceSettings):
     """The settings that all channels share."""
 
+    secrets: SecretKeys = SecretKeys()
     retry_topic: Annotated[str, Field(description="topic of the retries")] = topics.DELIVERY_RETRY
     outcome_topic: Annotated[str, Field(description="topic of the message outcomes")] = topics.DELIVERY
     dead_letter_topic: Annotated[str, Field(description="topic of the dead letters")] = "delivery.dlq"

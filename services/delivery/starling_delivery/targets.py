@@ -3,9 +3,10 @@
 import json
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from typing import Any, Final
+from typing import Any, Final, NamedTuple
 
 from starling_common.outcome import Done, Outcome, Refused
+from starling_common.sealing import Place, Sealer, Unreadable
 from starling_common.wire import Record
 
 STANDARD: Final = "standard"
@@ -31,7 +32,8 @@ class Target:
     """One webhook. `segments` empty means every segment; `events` holds `entered` and/or `exited`.
 
     `previous_secret` is the one before the last rotation; it signs too until `previous_until_ms`. `batching` None: one membership
-    change a request.
+    change a request. `problem`: the reason why its secrets cannot be decrypted, so that nothing is sent; it has no secrets then.
+    `document`: as stored, with encrypted secrets.
     """
 
     workspace: str
@@ -48,6 +50,7 @@ class Target:
     previous_secret: str | None = None
     previous_until_ms: int = 0
     batching: Batching | None = None
+    problem: str | None = None
 
     def secrets(self, now_ms: int) -> tuple[str, ...]:
         """Return the secrets that sign a message at that time, the newest first."""
@@ -63,7 +66,9 @@ class Target:
 class Targets:
     """All webhooks by workspace and key. One thread writes, others read without a lock: each read is one dict look-up."""
 
-    def __init__(self) -> None:
+    def __init__(self, sealer: Sealer | None = None) -> None:
+        """`sealer`: decrypts the secrets; None: only plain ones can be read."""
+        self._sealer = sealer or Sealer()
         self._by_workspace: dict[str, dict[str, Target]] = {}
 
     def apply(self, record: Mapping[str, Any]) -> None:
@@ -72,12 +77,17 @@ class Targets:
         if record["action"] == "ARCHIVED":
             known.pop(record["key"], None)
         else:
-            known[record["key"]] = parse_target(record)
+            known[record["key"]] = parse_target(record, self._sealer)
         self._by_workspace[record["workspace"]] = known
 
     def of(self, workspace: str) -> list[Target]:
         """Return the webhooks of a workspace, sorted by key."""
         return sorted(self._by_workspace.get(workspace, {}).values(), key=lambda target: target.key)
+
+    def problems(self) -> list[str]:
+        """Return the reasons why webhooks cannot be sent."""
+        found = (target for workspace in list(self._by_workspace.values()) for target in workspace.values())
+        return [target.problem for target in found if target.problem is not None and not target.disabled]
 
     def find(self, workspace: str, key: str) -> Target | None:
         """Return one webhook; None for an unknown or archived key."""
@@ -93,30 +103,60 @@ def fold_target(targets: Targets, record: Record) -> Outcome[Targets]:
     return Done(targets)
 
 
-def parse_target(record: Mapping[str, Any]) -> Target:
+def parse_target(record: Mapping[str, Any], sealer: Sealer) -> Target:
     """Return the target of a definition record. Raises: ValueError with the missing field."""
     document = json.loads(record["document"])
     if document.get("format", STANDARD) not in _FORMATS:
         raise ValueError(f"webhook {record['workspace']}/{record['key']}: the format {document['format']!r} is unknown")
     try:
+        opened = _opened(record, document, sealer)
         return Target(
             workspace=record["workspace"],
             key=record["key"],
             version=record["version"],
             url=document["url"],
-            secret=document["secret"],
+            secret=opened.secret,
             segments=frozenset(document.get("segments") or ()),
             events=frozenset(document.get("events") or ("entered", "exited")),
             disabled=bool(document.get("disabled", False)) or record["action"] == "DISABLED",
             document=document,
             format=document.get("format", STANDARD),
-            headers=dict(document.get("headers") or {}),
-            previous_secret=document.get("previous_secret"),
+            headers=opened.headers,
+            previous_secret=opened.previous_secret,
             previous_until_ms=int(document.get("previous_secret_until_ms", 0)),
             batching=_batching(document.get("batch")),
+            problem=opened.problem,
         )
     except (KeyError, TypeError) as cause:
         raise ValueError(f"webhook {record['workspace']}/{record['key']}: {cause} is missing or of the wrong type") from cause
+
+
+class _Opened(NamedTuple):
+    """The plain secrets of a document."""
+
+    secret: str = ""
+    headers: Mapping[str, str] = {}
+    previous_secret: str | None = None
+    problem: str | None = None
+
+
+def _opened(record: Mapping[str, Any], document: Mapping[str, Any], sealer: Sealer) -> _Opened:
+    """Return the secrets, or the reason why they cannot be decrypted. A previous secret that cannot be decrypted signs no more."""
+
+    def plain(field_: str, stored: str) -> str:
+        # The same places as in the API, which encrypts them: a secret keeps its place when it becomes the previous one.
+        return sealer.open(stored, Place(record["workspace"], f"webhook/{record['key']}", field_))
+
+    try:
+        secret = plain("secret", document["secret"])
+        headers = {name: plain(f"headers/{name}", value) for name, value in (document.get("headers") or {}).items()}
+    except Unreadable as cause:
+        return _Opened(problem=str(cause))
+    previous = document.get("previous_secret")
+    try:
+        return _Opened(secret, headers, None if previous is None else plain("secret", previous))
+    except Unreadable:
+        return _Opened(secret, headers)
 
 
 def _batching(batch: Mapping[str, int] | None) -> Batching | None:

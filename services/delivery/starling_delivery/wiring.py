@@ -20,7 +20,9 @@ from starling_common.kafka.group_requests import GroupAddress, GroupRequests
 from starling_common.kafka.lost_input import check_input
 from starling_common.records.definitions import definitions_fold
 from starling_common.retries import retrying
-from starling_common.telemetry.health import HealthServer, Turns
+from starling_common.sealing import CURE, Sealer
+from starling_common.telemetry.health import Degraded, HealthServer, Turns
+from starling_common.telemetry.logs import log
 from starling_common.telemetry.metrics import Metrics
 from starling_common.time.instants import wall_clock_ms
 from starling_common.wire import Record, RecordReader, Registry, RegistryUnavailable
@@ -149,13 +151,13 @@ class Delivery:
 def build(settings: Settings | EmailSettings) -> Delivery:
     """Return the process of one channel. Its health server is already started.
 
-    Raises: SchemaMissing, RegistryUnavailable, KeyError for a channel that is not registered.
+    Raises: SchemaMissing, RegistryUnavailable, KeyError for a channel that is not registered, ValueError for invalid keys.
     """
     return _build_messages(settings) if isinstance(settings, EmailSettings) else _build_feeds(settings)
 
 
 def _build_feeds(settings: Settings) -> Delivery:
-    metrics, targets = Metrics(REGISTRY), Targets()
+    metrics, targets = Metrics(REGISTRY), Targets(_sealer(settings))
     channel = CHANNELS[settings.channel](settings, targets)
     registry = Registry(settings.registry.url)
     outbox = retrying(_REGISTRY_SECONDS)(RegistryUnavailable, _outbox, settings, registry, targets, metrics)
@@ -177,11 +179,11 @@ def _build_feeds(settings: Settings) -> Delivery:
         Group(settings.retry_group, settings.retry_topic, agents[1], consumers[1]),
     )
     views = {"definitions": _definitions_view(settings, registry, targets)}
-    return _delivery(settings, metrics, _Parts(channel, views, dispatcher, groups))
+    return _delivery(settings, metrics, _Parts(channel, views, targets, dispatcher, groups))
 
 
 def _build_messages(settings: EmailSettings) -> Delivery:
-    metrics, definitions, ending = Metrics(REGISTRY), Definitions(), Ending(settings.failpoint)
+    metrics, definitions, ending = Metrics(REGISTRY), Definitions(sealer=_sealer(settings)), Ending(settings.failpoint)
     channel = EmailChannel.open(settings, definitions, ending.passed)
     suppressions, consent = Suppressions(settings.channel), RecentConsent(settings.channel)
     registry = Registry(settings.registry.url)
@@ -216,7 +218,7 @@ def _build_messages(settings: EmailSettings) -> Delivery:
         ),
         "consent": _view(settings, registry, (settings.consent_topic, "ConsentChanged"), consent, fold_consent, since_ms),
     }
-    return _delivery(settings, metrics, _Parts(channel, views, dispatcher, groups, ledger))
+    return _delivery(settings, metrics, _Parts(channel, views, definitions, dispatcher, groups, ledger))
 
 
 class _Parts(NamedTuple):
@@ -224,6 +226,7 @@ class _Parts(NamedTuple):
 
     channel: Channel
     views: Mapping[str, View]
+    targets: Targets | Definitions
     dispatcher: Dispatcher
     groups: tuple[Group, Group]
     ledger: Ledger | None = None
@@ -232,9 +235,16 @@ class _Parts(NamedTuple):
 def _delivery(settings: KitSettings, metrics: Metrics, parts: _Parts) -> Delivery:
     """Return the process, with its health server started."""
     turns, requests = Turns("the event loop", _MOST_BLOCKED_SECONDS), _requests(settings, parts.groups, metrics)
-    health = _health(settings, metrics, _Observed(parts.views, parts.groups, requests, turns, parts.ledger))
+    health = _health(settings, metrics, _Observed(parts.views, parts.targets, parts.groups, requests, turns, parts.ledger))
     health.start()
     return Delivery(parts.channel, parts.views, parts.dispatcher, parts.groups, requests, health, turns, parts.ledger)
+
+
+def _sealer(settings: KitSettings) -> Sealer:
+    sealer = Sealer.of(settings.secrets)
+    if sealer.key_id is None:
+        log(__name__).warning("no_secrets_key", consequence="targets with encrypted secrets wait", cure=CURE)
+    return sealer
 
 
 def _requests(settings: KitSettings, groups: tuple[Group, Group], metrics: Metrics) -> tuple[GroupRequests, GroupRequests]:
@@ -253,6 +263,7 @@ class _Observed(NamedTuple):
     """The parts whose problems the health server reports."""
 
     views: Mapping[str, View]
+    targets: Targets | Definitions
     groups: tuple[Group, Group]
     requests: tuple[GroupRequests, GroupRequests]
     turns: Turns
@@ -261,7 +272,7 @@ class _Observed(NamedTuple):
 
 def _health(settings: KitSettings, metrics: Metrics, observed: _Observed) -> HealthServer:
     """Return the health server, not started."""
-    views, (new, retries), requests, turns, ledger = observed
+    views, targets, (new, retries), requests, turns, ledger = observed
     agents = {"membership" if ledger is None else "requests": new.agent, "retries": retries.agent}
     return HealthServer(
         (settings.http.host, settings.http.port),
@@ -277,10 +288,21 @@ def _health(settings: KitSettings, metrics: Metrics, observed: _Observed) -> Hea
         },
         ready=lambda: (
             {name: view.problem() for name, view in views.items()}
+            | {"secrets": _unreadable(targets)}
             | {"input": new.agent.problem, "input of retries": retries.agent.problem}
             | {name: None if agent.assigned else "no partitions assigned yet" for name, agent in agents.items()}
         ),
     )
+
+
+def _unreadable(targets: Targets) -> str | None:
+    found = targets.problems()
+    return Degraded(f"the messages of {len(found)} webhooks wait: {found[0]}") if found else None
+
+
+def _unreadable(targets: Targets | Definitions) -> str | None:
+    found = targets.problems()
+    return Degraded(f"the messages of {len(found)} targets wait: {found[0]}") if found else None
 
 
 def _outbox(settings: Settings, registry: Registry, targets: Targets, metrics: Metrics) -> Outbox:

@@ -13,12 +13,16 @@ from confluent_kafka import Consumer, TopicPartition
 from starling_common.cassandra.database import Database
 from starling_common.kafka.clients import consumer_config
 from starling_common.kafka.topics import load_catalogue, stage
+from starling_common.sealing import new_key
 from starling_common.settings import Cassandra
 from starling_common.testing import Service, eventually, own_keyspace, running
 from tests.conftest import Stack
 
 POOL = [f"t{uuid.uuid4().hex[:12]}" for _ in range(100)]
 """Workspaces that the API knows tokens of; each test takes one."""
+
+
+FIRST_KEY = new_key("first")
 
 
 @dataclass(frozen=True, slots=True)
@@ -81,7 +85,8 @@ def api_environment(stack: Stack, own_cassandra: Cassandra) -> dict[str, str]:
     tokens = ",".join(f"{role}-{workspace}={role}:{workspace}" for workspace in POOL for role in ("viewer", "marketer", "admin"))
     # Generated requests come as fast as the API answers, each test with one token.
     limits = {f"STARLING_{limit}_PER_SECOND": "1000000" for limit in ("TOKEN_READS", "TOKEN_WRITES", "ADDRESS_REQUESTS")}
-    return {**replace(stack, cassandra=own_cassandra).environment(), **limits, "STARLING_TOKENS": tokens}
+    own = {"STARLING_TOKENS": tokens, "STARLING_SECRETS__KEYS": FIRST_KEY}
+    return {**replace(stack, cassandra=own_cassandra).environment(), **limits, **own}
 
 
 @pytest.fixture(scope="session")

@@ -325,7 +325,9 @@ def test_the_life_of_a_webhook(client: Client, stack: Stack) -> None:
     sent_back = {**read, "events": ["entered"]}
     assert client.call("PUT", "/v1/webhooks/shop", sent_back).json()["version"] == 2
     records = published(stack, "webhooks.definitions", client.workspace)
-    assert [json.loads(record["document"])["secret"] for record in records] == [secret, secret]
+    stored = [json.loads(record["document"])["secret"] for record in records]
+    assert stored[0].startswith("sealed:v1:first:")
+    assert stored == [stored[0]] * 2
     rotated = client.call("POST", "/v1/webhooks/shop/rotate-secret").json()
     assert rotated["secret"] not in {None, secret}
     assert rotated["previous_secret_expires_at"] > rotated["updated_at"]

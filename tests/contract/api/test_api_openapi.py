@@ -34,7 +34,7 @@ GET /v1/views/{name} · GET /v1/reports/audience · GET /v1/backfills · POST /v
 GET /v1/lists · POST /v1/segments:batch · POST /v1/policy/check · GET /v1/outcomes
 POST /v1/tokens · GET /v1/tokens · GET /v1/tokens/{id} · DELETE /v1/tokens/{id} · POST /v1/tokens/{id}/rotate
 POST /v1/write-keys · GET /v1/write-keys · GET /v1/write-keys/{id} · DELETE /v1/write-keys/{id} · POST /v1/write-keys/{id}/rotate
-GET /v1/audit
+GET /v1/audit · POST /v1/secrets/rotate
 """
 
 RETURN_RATE = {"key": "r", "measure": {"ratio": {"of": {"event": "Return"}, "to": {"event": "Buy"}}}, "calendar": "last_month"}

@@ -13,7 +13,9 @@ from starling_api.credentials.commands import CredentialCommands
 from starling_api.definitions.commands import Commands
 from starling_api.definitions.definition import Author, Change, Definition
 from starling_api.definitions.in_force import Definitions
+from starling_api.definitions.kinds import Document, Kind
 from starling_api.definitions.quota import Quota
+from starling_api.definitions.vault import Vault
 from starling_api.feed.changes import FeedStep, Span, Wanted
 from starling_api.feed.streams import Streams
 from starling_api.http.access.auth import Tokens
@@ -44,6 +46,7 @@ from starling_api.users.queries import Queries
 from starling_common.kafka.clients import BrokerUnavailable
 from starling_common.outcome import Done
 from starling_common.records.credentials import Credentials, fold_credentials
+from starling_common.sealing import Sealer
 from starling_common.settings import Clock
 from starling_common.time.timezones import Timezones
 from starling_common.values import Workspace
@@ -365,6 +368,7 @@ class World:
     timezones: str = ""
     quota: Quota | None = None
     messenger: "MemoryMessenger | None" = None
+    vault: Vault = field(default_factory=lambda: Vault(Sealer({"first": b"1" * 32})))
     people: MemoryPeople = field(default_factory=MemoryPeople)
 
     def __post_init__(self) -> None:
@@ -384,6 +388,7 @@ class World:
             zone_of,
             self.quota,
             self.messenger,
+            self.vault,
         )
 
     @property
@@ -405,6 +410,10 @@ class World:
     @property
     def exports(self) -> Exports:
         return Exports(self.queries, self.list_store, self.states)
+
+    def plain(self, kind: Kind, made: Definition | Change) -> Document:
+        """The document with its secrets."""
+        return self.vault.opened(kind, "acme", made.document)
 
     def publish_list_change(self, change: ListChange) -> None:
         if self.broker_is_down:

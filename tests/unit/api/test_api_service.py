@@ -343,7 +343,7 @@ def test_a_revised_webhook_keeps_its_secret_and_is_enabled_again() -> None:
     world = World()
     webhook = {"key": "shop", "url": "https://shop.example/hook"}
     made = world.commands.define(WEBHOOKS, AUTHOR, webhook)
-    assert made.document["secret"].startswith("whsec_")
+    assert world.plain(WEBHOOKS, made)["secret"].startswith("whsec_")
     disabled = replace(made, status="disabled", document={**made.document, "disabled": True})
     world.reader.shown["acme", "webhook", "shop"] = disabled
     again = world.commands.revise(WEBHOOKS, AUTHOR, "shop", webhook, None)
@@ -366,7 +366,7 @@ def test_header_values_are_masked_and_kept_when_the_response_is_sent_back() -> N
     more = {**read, "format": "segment-track", "batch": {"max_items": 50}, "headers": {**read["headers"], "X-Team": "a"}}
     changed = world.commands.revise(WEBHOOKS, AUTHOR, "shop", more, None)
     assert (changed.version, changed.document["format"]) == (2, "segment-track")
-    assert changed.document["headers"] == {"Authorization": "Bearer t", "X-Team": "a"}
+    assert world.plain(WEBHOOKS, changed)["headers"] == {"Authorization": "Bearer t", "X-Team": "a"}
     assert changed.document["batch"] == {"max_items": 50, "max_wait_ms": 200}
     with pytest.raises(DefinitionRefused) as refused:
         world.commands.revise(WEBHOOKS, AUTHOR, "shop", {**_shown(world), "headers": {"X-New": "***"}}, None)
@@ -386,8 +386,9 @@ def test_a_rotated_secret_leaves_the_previous_one_valid_for_a_day() -> None:
     assert not {"secret", "previous_secret", "previous_secret_until_ms"} & read.keys()
     kept = world.commands.revise(WEBHOOKS, AUTHOR, "shop", {**read, "events": ["entered"]}, None)
     assert (kept.document["previous_secret"], kept.document["previous_secret_until_ms"]) == (made.document["secret"], until_ms)
-    own = world.commands.revise(WEBHOOKS, AUTHOR, "shop", {**_shown(world), "secret": made.document["secret"]}, None)
-    assert (own.document["secret"], own.document["previous_secret"]) == (made.document["secret"], rotated.document["secret"])
+    first = world.plain(WEBHOOKS, made)["secret"]
+    own = world.commands.revise(WEBHOOKS, AUTHOR, "shop", {**_shown(world), "secret": first}, None)
+    assert (world.plain(WEBHOOKS, own)["secret"], own.document["previous_secret"]) == (first, rotated.document["secret"])
 
 
 def test_a_rotation_does_not_enable_a_disabled_webhook() -> None:

@@ -11,6 +11,7 @@ from typer.testing import CliRunner
 
 from starling_cli.app import build_app, options_first
 from starling_cli.commands.common import REMOTE_TOKEN, REMOTE_URL, api_at
+from starling_common.sealing import parse_keys
 from starling_local.errors import NotPossible
 from starling_local.instance import NoInstanceError
 
@@ -18,6 +19,9 @@ OUTCOME = {
     "received_at": "2026-01-01T00:00:00.000Z", "user_id": None, "outcome": "REFUSED", "event_id": None, "code": "bad_timestamp",
     "message": "no time",
 }  # fmt: skip
+
+
+rotations: list[str] = []
 
 
 class Handler(BaseHTTPRequestHandler):
@@ -28,6 +32,15 @@ class Handler(BaseHTTPRequestHandler):
         self.send_response(200)
         self.end_headers()
         self.wfile.write(json.dumps({"items": items, "next_cursor": None}).encode())
+
+    def do_POST(self) -> None:
+        rotations.append(self.path)
+        lost = {"kind": "target", "key": "mail", "reason": "the key '2025' is missing"}
+        complete = len(rotations) != 2
+        answer = {"key_id": "2027", "rewritten": [{"kind": "webhook", "key": "crm"}], "unreadable": [lost], "complete": complete}
+        self.send_response(200)
+        self.end_headers()
+        self.wfile.write(json.dumps(answer).encode())
 
     def log_message(self, format: str, *args: object) -> None:  # noqa: A002 - the library's name
         pass
@@ -67,3 +80,21 @@ def test_outcomes_of_an_installation(remote: str) -> None:
     assert "bad_timestamp: no time" in shown.output
     as_json = CliRunner().invoke(build_app(), options_first(["outcomes", "--message-id", "m", "--json", *where]))
     assert json.loads(as_json.output)["message_id"].startswith("/v1/outcomes?message_id=m&")
+
+
+def test_secrets_are_rotated_until_all_are_done_and_an_unreadable_one_fails_the_command(remote: str) -> None:
+    rotations.clear()
+    where = ("--url", remote, "--token", "t")
+    shown = CliRunner().invoke(build_app(), options_first(["secrets", "rotate", "--dry-run", *where]))
+    assert (shown.exit_code, rotations) == (1, ["/v1/secrets/rotate?dry_run=true"])
+    assert "webhook crm: would be encrypted with the key 2027" in shown.output
+    assert "target mail: the key '2025' is missing" in shown.output
+    done = CliRunner().invoke(build_app(), options_first(["secrets", "rotate", "--json", *where]))
+    assert (done.exit_code, rotations[1:]) == (1, ["/v1/secrets/rotate"] * 2)
+    assert [json.loads(line)["complete"] for line in done.output.splitlines()] == [False, True]
+
+
+def test_a_new_key_is_printed_as_the_settings_take_it() -> None:
+    [line] = CliRunner().invoke(build_app(), ["secrets", "new-key", "--id", "2027"]).output.splitlines()
+    assert set(parse_keys(line, "STARLING_SECRETS__KEYS")) == {"2027"}
+    assert CliRunner().invoke(build_app(), ["secrets", "new-key", "--id", "a=b"]).exit_code != 0

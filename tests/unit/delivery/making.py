@@ -10,9 +10,10 @@ from confluent_kafka import Consumer, TopicPartition
 from prometheus_client import CollectorRegistry
 
 from starling_common.outcome import Refused
+from starling_common.sealing import Sealer
 from starling_common.telemetry.metrics import Metrics
 from starling_delivery.agents import Agent, Input
-from starling_delivery.channel import Channel
+from starling_delivery.channel import Answer, Channel, Delivered, Message
 from starling_delivery.item import Item
 from starling_delivery.outbox import Outbox
 from starling_delivery.policy import Request, Schedule, Step, requests_for
@@ -29,8 +30,8 @@ def definition(key: str = "hook", action: str = "DEFINED", **document: Any) -> d
     return {"workspace": "default", "key": key, "version": 1, "action": action, "document": json.dumps(body)}
 
 
-def targets(*definitions: dict[str, Any]) -> Targets:
-    found = Targets()
+def targets(*definitions: dict[str, Any], sealer: Sealer | None = None) -> Targets:
+    found = Targets(sealer)
     for record in definitions or (definition(),):
         found.apply(record)
     return found
@@ -61,6 +62,29 @@ def change(user: str = "ada", status: str = "ENTERED", segment: str = "vip", **m
 def request(attempt: int = 1, first_attempt_at: int = 0, user: str = "ada", **more: Any) -> dict[str, Any]:
     [made] = requests_for(change(user), targets(), "webhook", first_attempt_at)
     return made | {"attempt": attempt} | more
+
+
+class Scripted:
+    """A channel with scripted results that records concurrent attempts."""
+
+    name = "scripted"
+
+    def __init__(self, answers: dict[str, Answer] | None = None) -> None:
+        self.answers = answers or {}
+        self.sent: list[str] = []
+        self.under_way = 0
+        self.most_under_way = 0
+
+    async def send(self, message: Message) -> Answer:
+        self.under_way += 1
+        self.most_under_way = max(self.most_under_way, self.under_way)
+        await asyncio.sleep(0.001)  # sleep: the duration of an attempt
+        self.under_way -= 1
+        self.sent.append(message.delivery_id)
+        return self.answers.get(message.target_key, Delivered(200))
+
+    async def close(self) -> None:
+        return None
 
 
 class Recorded:

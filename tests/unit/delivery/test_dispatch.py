@@ -11,31 +11,8 @@ from starling_common.kafka.clients import BrokerUnavailable
 from starling_common.time.instants import wall_clock_ms
 from starling_delivery.channel import Again, Answer, Channel, Delivered, Gone, Message
 from starling_delivery.item import Item
-from starling_delivery.policy import Step
-from tests.unit.delivery.making import Recorded, definition, dispatcher, request, send_all, targets
-
-
-class Scripted:
-    """A channel with scripted results that records concurrent attempts."""
-
-    name = "scripted"
-
-    def __init__(self, answers: dict[str, Answer] | None = None) -> None:
-        self.answers = answers or {}
-        self.sent: list[str] = []
-        self.under_way = 0
-        self.most_under_way = 0
-
-    async def send(self, message: Message) -> Answer:
-        self.under_way += 1
-        self.most_under_way = max(self.most_under_way, self.under_way)
-        await asyncio.sleep(0.001)  # sleep: the duration of an attempt
-        self.under_way -= 1
-        self.sent.append(message.delivery_id)
-        return self.answers.get(message.target_key, Delivered(200))
-
-    async def close(self) -> None:
-        return None
+from starling_delivery.policy import Request, Step
+from tests.unit.delivery.making import Recorded, Scripted, definition, dispatcher, request, send_all, targets
 
 
 def send(channel: Channel, requests: list[dict[str, Any]], known: Any = None, slots: int = 64) -> list[tuple[str, Step]]:

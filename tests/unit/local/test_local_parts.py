@@ -3,13 +3,16 @@ from pathlib import Path
 
 import pytest
 
+from starling_common.sealing import parse_keys
 from starling_local.instance import Options
+from starling_local.java import Java
 from starling_local.ports import Ports
+from starling_local.stack import wiring
 from starling_local.stack.parts.jvm_cassandra import cassandra_part, render_yaml
 from starling_local.stack.parts.jvm_kafka import kafka_part, render_properties
 from starling_local.stack.parts.jvm_registry import registry_part
 from starling_local.stack.parts.part import ExitProbe, Part, PlanError, start_order, with_dependencies
-from starling_local.stack.parts.services import Host, service_parts
+from starling_local.stack.parts.services import Host, keys_file, service_parts
 from starling_local.stack.wiring import needed_bundles, planned_parts
 
 PORTS = Ports(21_000)
@@ -74,6 +77,23 @@ def test_every_workspace_has_a_write_key_and_a_token() -> None:
     found = service_parts(HOME, options(workspaces=("shop",)), Host("python", HOME))
     assert {one.env["STARLING_WRITE_KEYS"] for one in found} == {"local-write-key=default,shop-write-key=shop"}
     assert {one.env["STARLING_TOKENS"] for one in found} == {"local-admin-token=admin:default,shop-admin-token=admin:shop"}
+
+
+def test_the_api_and_delivery_alone_read_the_keys_of_secrets() -> None:
+    found = service_parts(HOME, options(), Host("python", HOME))
+    readers = {one.name: one.env["STARLING_SECRETS__KEYS_FILE"] for one in found if "STARLING_SECRETS__KEYS_FILE" in one.env}
+    assert readers == dict.fromkeys(("api", "delivery-0"), str(HOME / "secrets.keys"))
+
+
+def test_the_first_start_makes_a_key_that_stays(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(wiring, "fetch", lambda _bundle, _directory: tmp_path)
+    texts = set()
+    for _ in range(2):
+        wiring.runnable_parts(tmp_path, options(), Java("java", tmp_path))
+        texts.add(keys_file(tmp_path).read_text())
+    [text] = texts
+    assert list(parse_keys(text, "the file")) == ["local"]
+    assert keys_file(tmp_path).stat().st_mode & 0o777 == 0o600
 
 
 def test_more_workers_have_their_own_name_port_and_state() -> None:

@@ -4,7 +4,8 @@ import sys
 from collections.abc import Mapping
 from pathlib import Path
 
-from starling_local.instance import Options
+from starling_common.sealing import new_key
+from starling_local.instance import Options, write_atomically
 from starling_local.java import Java
 from starling_local.runtime import BUNDLES, fetch
 from starling_local.runtime.fetching import default_runtime_dir
@@ -12,7 +13,7 @@ from starling_local.stack.parts.jvm_cassandra import cassandra_part
 from starling_local.stack.parts.jvm_kafka import kafka_part
 from starling_local.stack.parts.jvm_registry import registry_part
 from starling_local.stack.parts.part import Part, start_order, with_dependencies
-from starling_local.stack.parts.services import Host, service_parts
+from starling_local.stack.parts.services import Host, keys_file, service_parts
 
 _PARTS_OF_BUNDLE = {"spark": {"spark", "lake", "views"}, "iceberg": {"lake"}}
 """Bundle → the parts that need it, where the names differ."""
@@ -34,10 +35,12 @@ def needed_bundles(options: Options) -> list[str]:
 
 
 def runnable_parts(data_dir: Path, options: Options, java: Java) -> list[Part]:
-    """Return the parts in the order of starting, ready to run; fetch missing bundles.
+    """Return the parts in the order of starting, ready to run. Fetch missing bundles, and make a key for secrets if there is none.
 
     Raises: PlanError for an unknown name in `only`, FetchError if Maven cannot fetch a bundle.
     """
+    if not keys_file(data_dir).exists():
+        write_atomically(keys_file(data_dir), f"{new_key('local')}\n".encode())  # readable by its owner alone
     homes = {name: fetch(BUNDLES[name], default_runtime_dir()) for name in needed_bundles(options)}
     return _ordered(_all_parts(data_dir, options, homes, java), options)
 

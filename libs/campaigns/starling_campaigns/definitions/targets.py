@@ -4,7 +4,7 @@ The table is the source of the checks, of the JSON Schema and of the fields that
 """
 
 import re
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any, Final
 from urllib.parse import urlsplit
@@ -18,6 +18,8 @@ from starling_segments.parse.groups import read_object
 
 MASK: Final = "***"
 """Replaces a secret in responses. In a body it keeps the stored value."""
+SEALED: Final = "sealed:v1:"
+"""The beginning of a stored secret, which is encrypted. Such a value was checked before its encryption."""
 
 Schema = dict[str, Any]
 
@@ -211,6 +213,8 @@ def _check(fields: Fields, table: Mapping[str, TargetField], location: Location)
                 _check(inner, field.fields, child)
         elif field.secret and value == MASK:
             child.refuse("wrong_type", f"{MASK} stands for a stored value, and there is none", expected)
+        elif field.secret and isinstance(value, str) and value.startswith(SEALED):
+            continue
         elif field.kind is not None and not field.kind.is_valid(value):
             child.refuse("wrong_type", f"the value is not valid for {name!r}", expected)
 
@@ -218,6 +222,20 @@ def _check(fields: Fields, table: Mapping[str, TargetField], location: Location)
 def shown_target(document: Mapping[str, Any]) -> dict[str, Any]:
     """Return the document of a target for a response: with masked secrets."""
     return _mapped(document, CHANNEL_FIELDS.get(str(document.get("channel")), {}), lambda _name, _value: MASK)
+
+
+def secrets_of_target(document: Mapping[str, Any]) -> list[tuple[str, ...]]:
+    """Return the path of each secret in the document of a target, such as `("dkim", "private_key")`."""
+    return list(_secret_paths(document, CHANNEL_FIELDS.get(str(document.get("channel")), {})))
+
+
+def _secret_paths(document: Mapping[str, Any], table: Mapping[str, TargetField]) -> Iterator[tuple[str, ...]]:
+    for name, field in table.items():
+        value = document.get(name)
+        if field.secret and value is not None:
+            yield (name,)
+        elif field.fields is not None and isinstance(value, Mapping):
+            yield from ((name, *path) for path in _secret_paths(value, field.fields))
 
 
 def unmasked_target(document: Mapping[str, Any], before: Mapping[str, Any] | None) -> dict[str, Any]:

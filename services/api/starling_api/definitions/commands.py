@@ -3,8 +3,9 @@
 import secrets
 from collections.abc import Callable, Mapping, Sequence
 from collections.abc import Set as AbstractSet
-from dataclasses import dataclass, replace
-from typing import Any, Final
+from dataclasses import dataclass, field, replace
+from functools import partial
+from typing import Any, Final, NamedTuple
 
 from starling_api.definitions.batches import INTENT, Step, batch_in, batch_of, claim_all, publish_all, resolve, withdraw
 from starling_api.definitions.definition import (
@@ -28,8 +29,21 @@ from starling_api.definitions.definition import (
     used_segments,
     users_of,
 )
-from starling_api.definitions.kinds import CAMPAIGNS, LISTS, SEGMENTS, TARGETS, TRAITS, DeliveryNames, Document, Kind, new_secret
+from starling_api.definitions.kinds import (
+    CAMPAIGNS,
+    LISTS,
+    SEGMENTS,
+    TARGETS,
+    TRAITS,
+    WEBHOOKS,
+    DeliveryNames,
+    Document,
+    Kind,
+    new_secret,
+)
 from starling_api.definitions.quota import Quota
+from starling_api.definitions.vault import Vault
+from starling_api.definitions.webhook_fields import without_expired_secret
 from starling_api.http.errors import (
     Archived,
     FrozenField,
@@ -39,12 +53,15 @@ from starling_api.http.errors import (
     NotFound,
     ReadOnly,
     ResourceBusy,
+    SecretsKeyMissing,
+    SecretUnreadable,
     VersionConflict,
 )
 from starling_api.ports import Claim, Claims, DefinitionReader, Messenger, NowMicros, Publish, Sleep
 from starling_campaigns import frozen_errors, parse_stored_campaign, state_after, unsendable
 from starling_campaigns.definitions.lifecycle import ACTIVATE, PAUSE
 from starling_common.cassandra.read_models import ACTIVE, ARCHIVED, PAUSED
+from starling_common.sealing import KeyMissing
 from starling_common.time.timezones import DEFAULT
 from starling_segments import DefinitionRefused, FieldError, Known, check_bounds
 
@@ -54,10 +71,33 @@ READ_YOUR_WRITES_SECONDS: Final = 3.0
 ABANDONED_MICROS: Final = 15_000_000
 """Age at which an unpublished claim counts as abandoned. The publisher's time-out is well below it (publisher.py)."""
 
+ROTATION_MICROS: Final = 10_000_000
+"""Time after which a rotation of the key begins no further definition, so that its request ends before clients give up."""
+
 _DISABLED_FIELDS: Final = frozenset({"disabled", "disabled_because"})
 
 _POLL_SECONDS: Final = 0.02
 _ATTEMPTS: Final = 5
+
+
+class Unreadable(NamedTuple):
+    """A definition with a secret that cannot be decrypted. `reason` names the key and the cure."""
+
+    kind: str
+    key: str
+    reason: str
+
+
+class Rotated(NamedTuple):
+    """What a rotation of the installation's key has done in a workspace. `rewritten`: kind and key of each changed definition.
+
+    `complete` False: the time of a request was over, and a repetition goes on.
+    """
+
+    key_id: str
+    rewritten: Sequence[tuple[str, str]]
+    unreadable: Sequence[Unreadable]
+    complete: bool
 
 
 @dataclass(frozen=True, slots=True)
@@ -77,19 +117,21 @@ class Commands:
     """None: unlimited."""
     messenger: Messenger | None = None
     """The messenger, which decides about the messages of active campaigns. Without one none is activated."""
+    vault: Vault = field(default_factory=Vault)
+    """Encrypts the secrets of every document that is claimed."""
     is_dry: bool = False
     """True: validate and return the result without an effect."""
 
     def define(self, kind: Kind, author: Author, document: object) -> Definition:
         """Create a definition and return its first version. Raises: DefinitionRefused (also `key_taken`), ResourceBusy."""
         known = self._known(kind, author, except_key=None)
-        kept = _read(kind, _with_secret(kind, document, None), known)
+        kept = _read(kind, self._with_secret(kind, document, None), known)
         self._check_quota(kind, author, {kept["key"]: kept})
-        change = defined(kind.name, author, kept, self.now_micros())
+        change = self._sealed(kind, defined(kind.name, author, kept, self.now_micros()))
         if self._claim(change, None):
             return self._carry_out(change, author)
         found = self._settled(kind, author, kept["key"])
-        if found is not None and not found.published and _repeats(found.change, change, kind):
+        if found is not None and not found.published and self._repeats(kind, found.change, replace(change, document=kept)):
             return found.change.definition()  # an earlier attempt of the same request was claimed and is published now
         raise DefinitionRefused((FieldError("/key", "key_taken", f"{kept['key']!r} is or was in use", "a key never used before"),))
 
@@ -104,7 +146,8 @@ class Commands:
                 raise Archived(f"{key!r} is archived: create a {kind.title} with another key")
             refuse_read_only(document, current)
             known = _without_limits(self._known(kind, author, except_key=key), document, before)
-            kept = _read(kind, _with_secret(kind, _with_key(document, key), before), known)
+            kept = _read(kind, self._with_secret(kind, _with_key(document, key), before), known)
+            kept = self.vault.kept(kind, author.workspace, kept, before.document)
             kept = kind.followed(kept, before.document, self.now_micros() // 1000)
             if kind is CAMPAIGNS and current.status in {ACTIVE, PAUSED}:
                 _refuse_frozen(before.document, kept)
@@ -112,7 +155,7 @@ class Commands:
                 return current
             if before.action != PAUSED_ACTION:
                 self._check_quota(kind, author, {key: kept})
-            change = after(current, revised(before, author, kept, kind.meaning, self.now_micros()))
+            change = self._sealed(kind, after(current, revised(before, author, kept, kind.meaning, self.now_micros())))
             if self._claim(change, before):
                 return self._carry_out(change, author)
         raise ResourceBusy(f"other requests keep changing {key!r}: send the request again")
@@ -264,17 +307,59 @@ class Commands:
 
         return self._change(kind, author, key, if_match, enabled)
 
+    def rotate_keys(self, author: Author) -> Rotated:
+        """Encrypt every secret of the workspace that is plain, or encrypted with an older key, with the newest key.
+
+        Archived definitions have no secrets. A version stays, because no meaning changes. Raises: SecretsKeyMissing, ResourceBusy.
+        """
+        if self.vault.sealer.key_id is None:
+            raise SecretsKeyMissing(str(KeyMissing()))
+        rewritten: list[tuple[str, str]] = []
+        unreadable: list[Unreadable] = []
+        until_micros = self.now_micros() + ROTATION_MICROS
+        for kind in (WEBHOOKS, TARGETS):
+            for one in self.reader.definitions(author.workspace, kind.name):
+                if one.status == ARCHIVED or self.vault.is_current(kind, one.document):
+                    continue
+                if self.now_micros() > until_micros:
+                    return Rotated(self.vault.sealer.key_id, rewritten, unreadable, complete=False)
+                try:
+                    self._change(kind, author, one.key, None, partial(self._plain, kind, author), rewrite=True)
+                except SecretUnreadable as cause:
+                    unreadable.append(Unreadable(kind.name, one.key, str(cause)))
+                except Archived:  # another request has archived it meanwhile
+                    continue
+                else:
+                    rewritten.append((kind.name, one.key))
+        return Rotated(self.vault.sealer.key_id, rewritten, unreadable, complete=True)
+
+    def _plain(self, kind: Kind, author: Author, current: Definition) -> Mapping[str, Any]:
+        """Return the document with plain secrets if one of them is not encrypted with the newest key."""
+        if self.vault.is_current(kind, current.document):
+            return current.document
+        document = without_expired_secret(current.document, self.now_micros() // 1000) if kind is WEBHOOKS else current.document
+        return self.vault.opened(kind, author.workspace, document)
+
     def _change(
-        self, kind: Kind, author: Author, key: str, if_match: int | None, alter: Callable[[Definition], Mapping[str, Any]]
+        self,
+        kind: Kind,
+        author: Author,
+        key: str,
+        if_match: int | None,
+        alter: Callable[[Definition], Mapping[str, Any]],
+        *,
+        rewrite: bool = False,
     ) -> Definition:
+        """Change the current document. `rewrite`: write an equal one too, and keep the version."""
+        meaning = frozenset[str]() if rewrite else kind.meaning
         for _ in range(_ATTEMPTS):
             before, current = self._newest(kind, author, key, if_match)
             if before.action == "ARCHIVED":
                 raise Archived(f"{key!r} is archived: create a {kind.title} with another key")
             document = alter(current)
-            if is_same(document, current.document):
+            if not rewrite and is_same(document, current.document):
                 return current
-            change = after(current, revised(before, author, document, kind.meaning, self.now_micros()))
+            change = self._sealed(kind, after(current, revised(before, author, document, meaning, self.now_micros())))
             if document.get("disabled"):
                 change = replace(change, action=DISABLED_ACTION)
             if self._claim(change, before):
@@ -290,6 +375,7 @@ class Commands:
             if users := self._users_of(kind, author, key):
                 raise InUse(key, users)
             change = after(current, archived(before, author, self.now_micros()))
+            change = replace(change, document=self.vault.forgotten(kind, change.document))
             if self._claim(change, before):
                 self._carry_out(change, author)
                 return
@@ -395,6 +481,28 @@ class Commands:
             self._wait(lambda: self._is_shown(change))
         return change.definition()
 
+    def _sealed(self, kind: Kind, change: Change) -> Change:
+        """Return the change as it is stored: with encrypted secrets. Raises: SecretsKeyMissing."""
+        return replace(change, document=self.vault.sealed(kind, change.workspace, dict(change.document)))
+
+    def _with_secret(self, kind: Kind, document: object, before: Change | None) -> object:
+        """Return the document with what responses do not show. A kind with secrets keeps its previous one, or gets a new one."""
+        if not isinstance(document, Mapping):
+            return document
+        self.vault.refuse_sealed(kind, document)
+        completed = kind.completed(document, None if before is None else before.document)
+        if kind.hidden is not None and completed.get(kind.hidden) is None:
+            completed[kind.hidden] = _new_secret() if before is None else before.document[kind.hidden]
+        return completed
+
+    def _repeats(self, kind: Kind, found: Change, change: Change) -> bool:
+        """Return whether `found` is an earlier attempt of a request to create. `change`: with plain secrets."""
+        document = self.vault.kept(kind, change.workspace, dict(change.document), found.document)
+        # A generated secret differs between attempts of the same request.
+        return found.action == "DEFINED" and all(
+            is_same(found.document.get(field), value) for field, value in document.items() if field != kind.hidden
+        )
+
     def _wait(self, is_so: Callable[[], bool]) -> None:
         deadline_micros = self.now_micros() + int(READ_YOUR_WRITES_SECONDS * 1_000_000)
         while not is_so() and self.now_micros() < deadline_micros:
@@ -463,16 +571,6 @@ def _with_key(document: object, key: str) -> object:
     return {**document, "key": key}
 
 
-def _with_secret(kind: Kind, document: object, before: Change | None) -> object:
-    """Return the document with what responses do not show. A kind with secrets keeps its previous one, or gets a new one."""
-    if not isinstance(document, Mapping):
-        return document
-    completed = kind.completed(document, None if before is None else before.document)
-    if kind.hidden is not None and completed.get(kind.hidden) is None:
-        completed[kind.hidden] = _new_secret() if before is None else before.document[kind.hidden]
-    return completed
-
-
 def _refuse_frozen(before: Mapping[str, Any], kept: Mapping[str, Any]) -> None:
     if errors := frozen_errors(parse_stored_campaign(before), parse_stored_campaign(kept)):
         raise FrozenField(errors)
@@ -480,10 +578,3 @@ def _refuse_frozen(before: Mapping[str, Any], kept: Mapping[str, Any]) -> None:
 
 def _new_secret() -> str:
     return new_secret(secrets.token_bytes(32))
-
-
-def _repeats(found: Change, change: Change, kind: Kind) -> bool:
-    # A generated secret differs between attempts of the same request.
-    return found.action == "DEFINED" and all(
-        is_same(found.document.get(field), value) for field, value in change.document.items() if field != kind.hidden
-    )

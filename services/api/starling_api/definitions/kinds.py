@@ -3,7 +3,7 @@
 import base64
 import binascii
 import re
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Final
 
@@ -11,12 +11,21 @@ from starling_api.definitions.webhook_fields import (
     batch_errors,
     format_errors,
     header_errors,
+    secrets_of_webhook,
     shown_webhook,
     stored_fields,
     unmasked,
     with_previous_secret,
 )
-from starling_campaigns import References, parse_campaign, parse_stored_policy, parse_target, shown_target, unmasked_target
+from starling_campaigns import (
+    References,
+    parse_campaign,
+    parse_stored_policy,
+    parse_target,
+    secrets_of_target,
+    shown_target,
+    unmasked_target,
+)
 from starling_campaigns.definitions.policy import POLICY_KEY
 from starling_campaigns.definitions.targets import CHANNEL_FIELDS
 from starling_common.cassandra.read_models import CAMPAIGN, COMPUTED_TRAIT, LIST, POLICY, SEGMENT, TARGET, WEBHOOK
@@ -28,6 +37,7 @@ from starling_common.kafka.topics import (
     TRAIT_DEFINITIONS,
     WEBHOOK_DEFINITIONS,
 )
+from starling_common.sealing import is_sealed
 from starling_policy.campaign import OTHER_FIELDS_OF_CAMPAIGN, POLICY_FIELDS_OF_CAMPAIGN
 from starling_policy.document import POLICY_FIELDS
 from starling_segments import DefinitionRefused, FieldError, Known, parse_measure, parse_segment
@@ -56,7 +66,8 @@ class Kind:
     to the creation contains. `read` returns the document to store and raises DefinitionRefused with all errors.
 
     `completed` adds to a body what the stored document has and responses do not show. `followed` adds to a document what it keeps
-    of the one before (document, the one before, time in ms). `shown` returns the document of a response.
+    of the one before (document, the one before, time in ms). `shown` returns the document of a response. `secrets` returns the path
+    of each secret in a document, whose values are texts.
     """
 
     name: str
@@ -68,6 +79,7 @@ class Kind:
     completed: Callable[[Mapping[str, Any], Mapping[str, Any] | None], Document] = lambda document, _before: dict(document)
     followed: Callable[[Document, Mapping[str, Any], int], Document] = lambda document, _before, _now_ms: document
     shown: Callable[[Mapping[str, Any]], Document] = dict
+    secrets: Callable[[Mapping[str, Any]], Sequence[tuple[str, ...]]] = lambda _document: ()
 
 
 @dataclass(frozen=True)
@@ -214,6 +226,7 @@ WEBHOOKS: Final = Kind(
     completed=unmasked,
     followed=with_previous_secret,
     shown=shown_webhook,
+    secrets=secrets_of_webhook,
 )
 
 CAMPAIGNS: Final = Kind(
@@ -231,6 +244,7 @@ TARGETS: Final = Kind(
     read_target,
     completed=unmasked_target,
     shown=shown_target,
+    secrets=secrets_of_target,
 )
 POLICIES: Final = Kind(POLICY, "policy", DELIVERY_DEFINITIONS, POLICY_FIELDS, read_policy)
 
@@ -318,6 +332,8 @@ def _why_not_callable(url: object) -> str | None:
 
 def _secret_errors(given: Document) -> tuple[FieldError, ...]:
     secret = given.get("secret")
+    if is_sealed(secret):
+        return ()
     if isinstance(secret, str) and secret.startswith(_SECRET_MARK):
         try:
             if 24 <= len(base64.b64decode(secret.removeprefix(_SECRET_MARK), validate=True)) <= 64:

@@ -1,8 +1,10 @@
 """Edge: the routes of definitions. Every kind has the same five: create, list, read, change and archive."""
 
 from collections.abc import Callable
+from functools import partial
 from typing import Annotated, Any, Final, Literal
 
+import msgspec
 from fastapi import APIRouter, Depends, Query, Response
 from fastapi.responses import JSONResponse
 
@@ -224,7 +226,7 @@ def _rotate(kind: Kind, writer: Role) -> Endpoint:
             definition = commands_for(services, write).rotate_secret(kind, write.author, key, write.if_match)
             return Stored(200, to_json(_document_with_secret(services, kind, write, definition)), etag(definition))
 
-        return answered(services, write, act)
+        return answered(services, write, act, partial(_with_plain_secret, services, kind, write))
 
     return rotate
 
@@ -235,7 +237,7 @@ def _define(kind: Kind, writer: Role) -> Endpoint:
             definition = commands_for(services, write).define(kind, write.author, write.document)
             return Stored(201, to_json(_document_with_secret(services, kind, write, definition)), etag(definition))
 
-        return answered(services, write, act)
+        return answered(services, write, act, partial(_with_plain_secret, services, kind, write))
 
     return define
 
@@ -282,10 +284,18 @@ def _document(services: Services, kind: Kind, write: Write, definition: Definiti
 
 
 def _document_with_secret(services: Services, kind: Kind, write: Write, definition: Definition) -> dict[str, Any]:
+    """Return the response with its secret as it is stored, encrypted: the Idempotency-Key stores the response."""
     shown = _document(services, kind, write, definition)
     if kind.hidden is not None and not write.dry_run:
         shown[kind.hidden] = definition.document[kind.hidden]
     return shown
+
+
+def _with_plain_secret(services: Services, kind: Kind, write: Write, answer: Stored) -> Stored:
+    if kind.hidden is None or write.dry_run:
+        return answer
+    document = services.commands.vault.opened(kind, write.author.workspace, msgspec.json.decode(answer.body))
+    return answer._replace(body=to_json(document))
 
 
 def commands_for(services: Services, write: Write) -> Commands:
@@ -293,13 +303,22 @@ def commands_for(services: Services, write: Write) -> Commands:
     return services.commands.dry() if write.dry_run else services.commands
 
 
-def answered(services: Services, write: Write, act: Callable[[], Stored]) -> Response:
-    """Return the response of `act`, or the stored response of the Idempotency-Key. A dry run does not use the key."""
+def _unchanged(answer: Stored) -> Stored:
+    return answer
+
+
+def answered(
+    services: Services, write: Write, act: Callable[[], Stored], shown: Callable[[Stored], Stored] = _unchanged
+) -> Response:
+    """Return the response of `act`, or the stored response of the Idempotency-Key. A dry run does not use the key.
+
+    `shown` returns what is sent of a stored response.
+    """
     if write.dry_run:
         answer = act()._replace(etag=None)
     else:
         audited = _audited(services, write, act)
-        answer = answer_once(services.answers, write.author.workspace, write.idempotency_key, write.fingerprint, audited)
+        answer = shown(answer_once(services.answers, write.author.workspace, write.idempotency_key, write.fingerprint, audited))
     headers = {} if answer.etag is None else {"ETag": answer.etag}
     if answer.status == 204:
         return Response(status_code=204, headers=headers)

@@ -4,6 +4,7 @@ import re
 from collections.abc import Mapping
 from typing import Any, Final
 
+from starling_common.sealing import is_sealed
 from starling_common.time.instants import format_instant
 from starling_segments import FieldError
 
@@ -75,7 +76,7 @@ def _batch_field_errors(name: str, value: object) -> tuple[FieldError, ...]:
     lowest, highest = BATCH_LIMITS[name]
     if value is None or (isinstance(value, int) and not isinstance(value, bool) and lowest <= value <= highest):
         return ()
-    return (FieldError(pointer, "wrong_type", f"{value!r} is not allowed", f"an integer from {lowest} to {highest}, or null"),)
+    return (FieldError(pointer, "wrong_type", "the value is not allowed", f"an integer from {lowest} to {highest}, or null"),)
 
 
 def _header_errors(name: str, value: object) -> list[tuple[str, str]]:
@@ -85,6 +86,8 @@ def _header_errors(name: str, value: object) -> list[tuple[str, str]]:
         return [(f"{name} is set by Starling", "another header")]
     if value == MASK:
         return [(f"{MASK} stands for a stored value, and there is none", "the value of the header")]
+    if is_sealed(value):
+        return []
     if not isinstance(value, str) or len(value) > MAX_HEADER_CHARACTERS or not _VALUE.match(value):
         expected = f"1 to {MAX_HEADER_CHARACTERS} printable ASCII characters, without spaces at the ends"
         return [("it is not the value of a header", expected)]
@@ -119,6 +122,19 @@ def with_previous_secret(kept: dict[str, Any], before: Mapping[str, Any], now_ms
     if kept["secret"] != before["secret"]:
         return {**kept, PREVIOUS: before["secret"], PREVIOUS_UNTIL: now_ms + OVERLAP_MS}
     return {**kept, **{field: before[field] for field in (PREVIOUS, PREVIOUS_UNTIL) if field in before}}
+
+
+def without_expired_secret(document: Mapping[str, Any], now_ms: int) -> dict[str, Any]:
+    """Return the document without a previous secret that signs no more."""
+    expired = PREVIOUS in document and now_ms >= document[PREVIOUS_UNTIL]
+    return {field: value for field, value in document.items() if not expired or field not in {PREVIOUS, PREVIOUS_UNTIL}}
+
+
+def secrets_of_webhook(document: Mapping[str, Any]) -> list[tuple[str, ...]]:
+    """Return the path of each secret in the document of a webhook, such as `("headers", "Authorization")`."""
+    headers = document.get("headers")
+    found: list[tuple[str, ...]] = [(field,) for field in ("secret", PREVIOUS) if document.get(field) is not None]
+    return [*found, *(("headers", name) for name in (headers if isinstance(headers, Mapping) else ()))]
 
 
 def shown_webhook(document: Mapping[str, Any]) -> dict[str, Any]:

@@ -141,6 +141,18 @@ class ResourceBusy(ApiError):
     code = "at_work"
 
 
+class SecretsKeyMissing(ApiError):
+    """The installation has no key for secrets, so it stores none."""
+
+    code = "secrets_key_missing"
+
+
+class SecretUnreadable(ApiError):
+    """A stored secret cannot be decrypted."""
+
+    code = "secret_unreadable"
+
+
 class NotAvailable(ApiError):
     """The operation is not available yet."""
 

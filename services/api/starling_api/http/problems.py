@@ -39,6 +39,8 @@ _STATUS: Final[Mapping[type[errors.ApiError], int]] = {
     errors.NotAvailable: 501,
     errors.ResourceBusy: 503,
     errors.MessengerBehind: 503,
+    errors.SecretsKeyMissing: 503,
+    errors.SecretUnreadable: 503,
     errors.TokensUnknown: 503,
     errors.TooManyStreams: 503,
     errors.SegmentBackfilling: 503,

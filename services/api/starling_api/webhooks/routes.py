@@ -48,7 +48,8 @@ def webhook_test_routes() -> APIRouter:
             raise TooManyRequests(f"this workspace has tested its webhooks too often: send the request again in {wait_seconds} s")
         bucket.take(1, now)
         found = await anyio.to_thread.run_sync(services.commands.newest, WEBHOOKS, author_of(request, caller), key)
-        example = example_request(caller.workspace, found.document, str(uuid.uuid4()), wall_clock_ms())
+        document = services.commands.vault.opened(WEBHOOKS, caller.workspace, found.document)
+        example = example_request(caller.workspace, document, str(uuid.uuid4()), wall_clock_ms())
         answer = await services.webhook_sender.send(caller.workspace, example)
         return JSONResponse({"message_id": example.message_id, **answer._asdict()})
 

@@ -3,12 +3,13 @@
 import json
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
-from typing import Final
+from typing import Any, Final
 
-from starling_campaigns import Campaign, Target, parse_stored_campaign, parse_target
+from starling_campaigns import Campaign, Target, parse_stored_campaign, parse_target, secrets_of_target
 from starling_common.cassandra.read_models import ARCHIVED, CAMPAIGN, TARGET
 from starling_common.outcome import Done, Outcome, Refused
 from starling_common.records.definitions import status_after
+from starling_common.sealing import Place, Sealer, Unreadable
 from starling_common.wire import Record
 from starling_delivery.targets import Batching
 from starling_segments import DefinitionRefused
@@ -37,7 +38,10 @@ class KnownCampaign:
 
 @dataclass(frozen=True, slots=True)
 class KnownTarget:
-    """One target. `target` None: it is archived, or its definition has not been read yet (version 0)."""
+    """One target. `target` None: it is archived, or its definition has not been read yet (version 0).
+
+    `problem`: the reason why its credentials cannot be decrypted, so that nothing is sent.
+    """
 
     workspace: str
     key: str
@@ -45,18 +49,27 @@ class KnownTarget:
     target: Target | None = None
     disabled: bool = False
     batching: Batching | None = None
+    problem: str | None = None
 
 
 @dataclass
 class Definitions:
-    """All campaigns and targets by workspace and key. One thread writes; others read without a lock, one look-up each."""
+    """All campaigns and targets by workspace and key. One thread writes; others read without a lock, one look-up each.
 
+    `sealer` decrypts credentials; by default only plain ones can be read.
+    """
+
+    sealer: Sealer = field(default_factory=Sealer)
     campaigns: dict[tuple[str, str], KnownCampaign] = field(default_factory=dict)
     targets: dict[tuple[str, str], KnownTarget] = field(default_factory=dict)
 
     def campaign(self, workspace: str, key: str) -> KnownCampaign | None:
         """Return one campaign; None if its definition has not been read yet."""
         return self.campaigns.get((workspace, key))
+
+    def problems(self) -> list[str]:
+        """Return the reasons why targets cannot send."""
+        return [one.problem for one in list(self.targets.values()) if one.problem is not None]
 
     def find(self, workspace: str, key: str) -> KnownTarget:
         """Return one target. An unknown one has no settings: the last look decides about its messages."""
@@ -70,7 +83,7 @@ def fold_definition(known: Definitions, record: Record) -> Outcome[Definitions]:
         if record["kind"] == CAMPAIGN:
             known.campaigns[place] = _campaign(known.campaigns.get(place), record)
         elif record["kind"] == TARGET:
-            known.targets[place] = _target(record)
+            known.targets[place] = _target(record, known.sealer)
     except (DefinitionRefused, ValueError) as error:
         return Refused("definition_refused", f"{record['kind']} {'/'.join(place)} version {record['version']}: {error}")
     return Done(known)
@@ -86,8 +99,23 @@ def _campaign(before: KnownCampaign | None, record: Record) -> KnownCampaign:
     return KnownCampaign(status, version, kept)
 
 
-def _target(record: Record) -> KnownTarget:
+def _target(record: Record, sealer: Sealer) -> KnownTarget:
     workspace, key, version = record["workspace"], record["key"], record["version"]
     if status_after(record["action"]) == ARCHIVED:
         return KnownTarget(workspace, key, version)
-    return KnownTarget(workspace, key, version, parse_target(json.loads(record["document"])))
+    document = json.loads(record["document"])
+    try:
+        for path in secrets_of_target(document):
+            _open(document, path, Place(workspace, f"{TARGET}/{key}", "/".join(path)), sealer)
+    except Unreadable as cause:
+        # The rest of the document is checked; nothing is sent with what is still encrypted.
+        return KnownTarget(workspace, key, version, parse_target(document), problem=str(cause))
+    return KnownTarget(workspace, key, version, parse_target(document))
+
+
+def _open(document: dict[str, Any], path: tuple[str, ...], place: Place, sealer: Sealer) -> None:
+    """Replace the secret at a path by the plain one. Raises: Unreadable."""
+    inner = document
+    for name in path[:-1]:
+        inner = inner[name]
+    inner[path[-1]] = sealer.open(inner[path[-1]], place)

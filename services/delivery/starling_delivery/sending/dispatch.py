@@ -31,6 +31,7 @@ _PAUSED: Final = "the target asked for a pause (429 with Retry-After)"
 CIRCUIT_OPEN: Final = "circuit_open"
 TARGET_PAUSED: Final = "target_paused"
 SLOW_TARGET: Final = "slow_target"
+SECRET_UNREADABLE: Final = "secret_unreadable"  # noqa: S105 - a reason
 
 
 class Steps(Protocol):
@@ -81,6 +82,8 @@ class Dispatcher:
         self._ended.set()
         self._stopping = False
         self._in_burst = False
+        self._unreadable: dict[tuple[str, str], int] = {}
+        """(workspace, key) -> the version whose unreadable secret is logged."""
         self._wake: asyncio.TimerHandle | None = None
         self._attempt_seconds = metrics.histogram("starling_delivery_attempt_seconds").labels(channel.name)
         self._postponed = metrics.counter("starling_delivery_postponed_total")
@@ -111,22 +114,31 @@ class Dispatcher:
         if target is None or target.disabled:
             self._publish(item, _suppressed(target))
             return True
-        now, circuit = time.monotonic(), self._circuits.of(target)
-        if circuit.paused_seconds(now):
-            self._postpone_paused([item], circuit)
-            return True
-        if not circuit.admits(now):
-            self._postpone(item, circuit.reason, CIRCUIT_OPEN)
+        now = time.monotonic()
+        if self._is_postponed(item, target, now):
             return True
         admission = self._lanes.admission(item, now)
         if admission is Admission.HOLD:
             return False
-        if admission is Admission.POSTPONE:
+        if admission is Admission.ENTER:
+            item.is_probe, item.batching = self._circuits.of(target).begin_attempt(now), target.batching
+            self._lanes.add(item, now)
+            self._start()
+        else:
             self._postpone(item, _SLOW, SLOW_TARGET)
-            return True
-        item.is_probe, item.batching = circuit.begin_attempt(now), target.batching
-        self._lanes.add(item, now)
-        self._start()
+        return True
+
+    def _is_postponed(self, item: Item, target: Target, now: float) -> bool:
+        """Postpone a message that its target cannot get now, whatever is in its lane. Return whether it was."""
+        circuit = self._circuits.of(target)
+        if target.problem is not None:
+            self._postpone_unreadable([item], target)
+        elif circuit.paused_seconds(now):
+            self._postpone_paused([item], circuit)
+        elif not circuit.admits(now):
+            self._postpone(item, circuit.reason, CIRCUIT_OPEN)
+        else:
+            return False
         return True
 
     def delay(self, item: Item) -> None:
@@ -185,6 +197,9 @@ class Dispatcher:
             target = self._targets.find(part[0].workspace, part[0].target)
             if target is None or target.disabled:
                 self._publish_all(part, _suppressed(target))
+                continue
+            if target.problem is not None:
+                self._postpone_unreadable(part, target)
                 continue
             circuit = self._circuits.of(target)
             if circuit.paused_seconds(time.monotonic()):
@@ -274,6 +289,14 @@ class Dispatcher:
             self._postponed.labels(self._channel.name, TARGET_PAUSED).inc()
             jitter = random.random()  # noqa: S311 - not used for security
             self._publish(item, paused(item.request, _PAUSED, seconds, self._schedule, now_ms, jitter))
+
+    def _postpone_unreadable(self, items: Iterable[Item], target: Target) -> None:
+        """Postpone messages that cannot be signed. They are sent by a process that has the key, or after a new secret."""
+        if self._unreadable.get((target.workspace, target.key)) != target.version:
+            self._unreadable[target.workspace, target.key] = target.version
+            log(__name__).error("secret_unreadable", workspace=target.workspace, target=target.key, error=target.problem)
+        for item in items:
+            self._postpone(item, f"a secret cannot be decrypted: {target.problem}", SECRET_UNREADABLE)
 
     def _postpone(self, item: Item, why: str, reason: str) -> None:
         self._postponed.labels(self._channel.name, reason).inc()

@@ -46,8 +46,8 @@ def service_parts(data_dir: Path, options: Options, host: Host) -> list[Part]:
         *_workers("normalizer", data_dir, options, shared, host),
         *_workers("segmenter", data_dir, options, shared, host),
         *_workers("projector", data_dir, options, shared, host),
-        _single("api", data_dir, ports, shared | _backfill(data_dir, options, host), host),
-        *_workers("delivery", data_dir, options, shared, host),
+        _single("api", data_dir, ports, shared | _keys(data_dir) | _backfill(data_dir, options, host), host),
+        *_workers("delivery", data_dir, options, shared | _keys(data_dir), host),
         *(_campaigns(data_dir, options, shared, host) if options.campaigns else ()),
     ]
     jobs = [("spark", "starling_spark.jobs.profiles"), ("lake", "starling_spark.jobs.lake"), ("views", "starling_spark.jobs.views")]
@@ -59,7 +59,7 @@ def _campaigns(data_dir: Path, options: Options, shared: Mapping[str, str], host
     """Return the messenger, and the processes of the channels of campaigns."""
     return [
         *_workers("messenger", data_dir, options, shared, host),
-        *_workers("delivery-email", data_dir, options, shared | _EMAIL, host),
+        *_workers("delivery-email", data_dir, options, shared | _EMAIL | _keys(data_dir), host),
     ]
 
 
@@ -94,6 +94,16 @@ def shared_env(options: Options) -> dict[str, str]:
         # One broker and one node of Cassandra.
         "STARLING_ACKNOWLEDGE_SINGLE_COPY": "true",
     }
+
+
+def keys_file(data_dir: Path) -> Path:
+    """Return the path of the keys that encrypt secrets."""
+    return data_dir / "secrets.keys"
+
+
+def _keys(data_dir: Path) -> dict[str, str]:
+    """Return the environment variable of the services that encrypt or decrypt secrets. No other one has the keys."""
+    return {"STARLING_SECRETS__KEYS_FILE": str(keys_file(data_dir))}
 
 
 def _backfill(data_dir: Path, options: Options, host: Host) -> dict[str, str]:

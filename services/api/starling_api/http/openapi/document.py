@@ -35,6 +35,7 @@ _TAGS: Final[Mapping[str, str]] = {
     "write keys": "Write keys of ingest: created, scoped, rotated and revoked without a restart",
     "audit": "Who changed what, and when",
     "campaigns": "Messages on entry, exit, events and to whole segments: drafts, previews and dry runs. This version sends none",
+    "secrets": "The encryption of stored secrets",
     "targets": "Where and as whom messages are sent: senders and credentials",
 }
 _HEADERS: Final[Mapping[str, Document]] = {

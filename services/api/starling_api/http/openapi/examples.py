@@ -159,6 +159,18 @@ EXAMPLES: Final[dict[str, Example]] = {
         {**_WEBHOOK, "secret": "whsec_QUJDREVGR0hJSktMTU5PUFFSU1RVVldY", "previous_secret_expires_at": _INSTANT},
     ),
     "enable_webhook": Example(None, _WEBHOOK),
+    "rotate_secrets": Example(
+        None,
+        {
+            "key_id": "2027", "rewritten": [{"kind": "webhook", "key": "shop"}], "complete": True,
+            "unreadable": [{
+                "kind": "target", "key": "mail",
+                "reason": "password of target/mail in the workspace acme: it is encrypted with the key '2025', and this process "
+                "has only 2027, 2026: add that key to STARLING_SECRETS__KEYS or STARLING_SECRETS__KEYS_FILE, or store the secret "
+                "again",
+            }],
+        },
+    ),
     "test_webhook": Example(
         None,
         {

@@ -217,6 +217,28 @@ class WebhookPageModel(PageModel[WebhookModel]):
     """One page of webhooks."""
 
 
+class SecretHolderModel(BaseModel):
+    """A definition with secrets."""
+
+    kind: Literal["webhook", "target"]
+    key: str
+
+
+class UnreadableSecretModel(SecretHolderModel):
+    """A definition with a secret that cannot be decrypted."""
+
+    reason: str = Field(description="Description of the secret, the id of the missing key and the cure")
+
+
+class RotatedSecretsModel(BaseModel):
+    """What a rotation of the key has done."""
+
+    key_id: str = Field(description="Id of the newest key, with which every readable secret is encrypted now")
+    rewritten: list[SecretHolderModel] = Field(description="Definitions whose secrets were plain, or encrypted with an older key")
+    unreadable: list[UnreadableSecretModel] = Field(description="Definitions that stay as they are")
+    complete: bool = Field(description="False: call it again for the others")
+
+
 class WebhookTestModel(BaseModel):
     """The result of a test call."""
 
