@@ -127,6 +127,8 @@ class Agent:
     outbox: Writer
     check: Callable[[], None] = lambda: None
     """Raises InputLost if the group would skip records. Called before the group is joined."""
+    on_partitions: Callable[[int], None] = lambda _count: None
+    """Called with the number of assigned partitions after each change of it."""
     assigned: bool = False
     problem: str | None = None
     """Why no record is read until an operator has acted."""
@@ -247,12 +249,14 @@ class Agent:
             self.positions.open(place, Progress.restored(max(found.offset, low), found.metadata or ""))
             self._partitions[place] = _Partition()
         self.assigned = True
+        self.on_partitions(len(self._partitions))
 
     def _on_revoke(self, _consumer: Consumer, partitions: list[TopicPartition]) -> None:
         self._commit()
         for partition in partitions:
             self.positions.close((partition.topic, partition.partition))
             self._partitions.pop((partition.topic, partition.partition), None)
+        self.on_partitions(len(self._partitions))
 
 
 def _after(count: int, finish: Callable[[], None]) -> Callable[[], None]:

@@ -18,7 +18,8 @@ class Item:
     """A request on its way. `settled` is called after the broker has acknowledged the records of its step.
 
     `tier` is the position of the tier it was read from; None if it was in none. `is_probe`: its attempt decides on an open circuit.
-    `batching`: how the target gathers messages, when the item was offered; `since`: when it entered its lane, monotonic in seconds.
+    `batching`, `rate`: how the target gathers messages, and its requests a second, when the item was offered; `since`: when it
+    entered its lane, monotonic in seconds.
     `origin`: the record of the request, which a transaction completes; None once one has.
     """
 
@@ -28,6 +29,7 @@ class Item:
     due_ms: int = 0
     is_probe: bool = False
     batching: Batching | None = None
+    rate: float | None = None
     size_bytes: int = 0
     sequence: int = 0
     since: float = 0.0
@@ -44,6 +46,11 @@ class Item:
         if self.batching is None:
             return 1
         return min(self.batching.max_items, self.request.get("batch_limit") or self.batching.max_items)
+
+    @property
+    def of_batch(self) -> int:
+        """The messages of a full request of its target."""
+        return 1 if self.batching is None else self.batching.max_items
 
     @property
     def sent_at(self) -> float:

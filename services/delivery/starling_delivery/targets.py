@@ -33,7 +33,7 @@ class Target:
 
     `previous_secret` is the one before the last rotation; it signs too until `previous_until_ms`. `batching` None: one membership
     change a request. `problem`: the reason why its secrets cannot be decrypted, so that nothing is sent; it has no secrets then.
-    `document`: as stored, with encrypted secrets.
+    `document`: as stored, with encrypted secrets. `rate`: the most requests a second, of all processes; None: no limit.
     """
 
     workspace: str
@@ -51,6 +51,7 @@ class Target:
     previous_until_ms: int = 0
     batching: Batching | None = None
     problem: str | None = None
+    rate: float | None = None
 
     def secrets(self, now_ms: int) -> tuple[str, ...]:
         """Return the secrets that sign a message at that time, the newest first."""
@@ -126,6 +127,7 @@ def parse_target(record: Mapping[str, Any], sealer: Sealer) -> Target:
             previous_until_ms=int(document.get("previous_secret_until_ms", 0)),
             batching=_batching(document.get("batch")),
             problem=opened.problem,
+            rate=None if document.get("rate") is None else float(document["rate"]),
         )
     except (KeyError, TypeError) as cause:
         raise ValueError(f"webhook {record['workspace']}/{record['key']}: {cause} is missing or of the wrong type") from cause

@@ -3,13 +3,14 @@
 import asyncio
 import re
 import signal
+import time
 from collections.abc import Callable, Mapping
 from contextlib import suppress
 from dataclasses import dataclass
 from functools import partial
 from typing import Any, Final, NamedTuple, Protocol, TypeVar
 
-from confluent_kafka import Consumer, Producer
+from confluent_kafka import Consumer, KafkaException, Producer
 from confluent_kafka import Message as KafkaMessage
 from prometheus_client import REGISTRY
 
@@ -45,6 +46,7 @@ from starling_delivery.sending.circuit import CircuitRule, Circuits
 from starling_delivery.sending.destinations import Destinations
 from starling_delivery.sending.dispatch import Dispatcher, Steps, Traffic
 from starling_delivery.sending.lanes import Lanes
+from starling_delivery.sending.rates import PartitionShare, Rates
 from starling_delivery.sending.semantics import AtLeastOnce, AtMostOnce, Semantics
 from starling_delivery.settings import EMAIL, WEBHOOK, EmailSettings, KitSettings, Settings
 from starling_delivery.targets import Targets, fold_target
@@ -168,11 +170,21 @@ def _build_feeds(settings: Settings) -> Delivery:
     if raising is not None:
         changes, retries = raising.before("decode", changes), raising.before("decode", retries)
         _arm(raising, channel, outbox)
-    dispatcher = _dispatcher(settings, channel, targets, AtLeastOnce(), outbox, metrics)
+    share = PartitionShare(settings.group, settings.retry_group)
+    known = targets, Rates(share, time.monotonic())
+    dispatcher = _dispatcher(settings, channel, known, AtLeastOnce(), outbox, metrics)
     consumers = _consumer(settings, settings.group), _consumer(settings, settings.retry_group)
     agents = (
-        _agent(consumers[0], MembershipInput([settings.membership_topic], changes, targets, settings.channel), dispatcher, outbox),
-        _agent(consumers[1], _retry_input(settings, settings.channel, retries), dispatcher, outbox),
+        _agent(
+            (consumers[0], settings.group),
+            MembershipInput([settings.membership_topic], changes, targets, settings.channel),
+            share,
+            dispatcher,
+            outbox,
+        ),
+        _agent(
+            (consumers[1], settings.retry_group), _retry_input(settings, settings.channel, retries), share, dispatcher, outbox
+        ),
     )
     groups = (
         Group(settings.group, settings.membership_topic, agents[0], consumers[0]),
@@ -194,7 +206,7 @@ def _build_messages(settings: EmailSettings) -> Delivery:
     ledger = Ledger(_transactional_producer(settings), [Source(*one) for one in zip(positions, consumers, strict=True)])
     steps = MessageSteps(settings, ledger, registry, metrics)
     look = LastLook(definitions, suppressions, consent, channel.hold)
-    dispatcher = _dispatcher(settings, channel, definitions, AtMostOnce(look, steps, ending.passed), steps, metrics)
+    dispatcher = _dispatcher(settings, channel, (definitions, None), AtMostOnce(look, steps, ending.passed), steps, metrics)
     inputs: tuple[Input, Input] = (
         RequestInput([settings.request_topic], requests, settings.channel, definitions),
         MessageRetryInput(_retry_input(settings, settings.channel, retries), definitions),
@@ -295,11 +307,6 @@ def _health(settings: KitSettings, metrics: Metrics, observed: _Observed) -> Hea
     )
 
 
-def _unreadable(targets: Targets) -> str | None:
-    found = targets.problems()
-    return Degraded(f"the messages of {len(found)} webhooks wait: {found[0]}") if found else None
-
-
 def _unreadable(targets: Targets | Definitions) -> str | None:
     found = targets.problems()
     return Degraded(f"the messages of {len(found)} targets wait: {found[0]}") if found else None
@@ -311,27 +318,21 @@ def _outbox(settings: Settings, registry: Registry, targets: Targets, metrics: M
     return Outbox(settings, Producer(config), registry, targets, metrics)
 
 
-def _transactional_producer(settings: EmailSettings) -> Producer:
-    own = {
-        "transactional.id": f"{settings.transactional_id}-{settings.instance_id}",
-        "transaction.timeout.ms": TRANSACTION_MS,
-        "message.timeout.ms": TRANSACTION_MS,
-        "linger.ms": 0,  # the ledger gathers
-        # The broker may still complete the last transaction when the next one begins, and returns a retriable error.
-        "retry.backoff.ms": 10,
-    }
-    return Producer(producer_config(settings.kafka.brokers, **own))
-
-
 def _dispatcher(
-    settings: KitSettings, channel: Channel, targets: Destinations, semantics: Semantics, steps: Steps, metrics: Metrics
+    settings: KitSettings,
+    channel: Channel,
+    known: tuple[Destinations, Rates | None],
+    semantics: Semantics,
+    steps: Steps,
+    metrics: Metrics,
 ) -> Dispatcher:
+    targets, rates = known
     return Dispatcher(
         channel,
         targets,
         _schedule(settings),
         Traffic(
-            Lanes(settings.max_in_flight, settings.memory_mb * 1_000_000, settings.lane_messages),
+            Lanes(settings.max_in_flight, settings.memory_mb * 1_000_000, settings.lane_messages, rates),
             Circuits(CircuitRule(settings.failures_before_pause, settings.probe_seconds)),
             semantics,
         ),
@@ -344,20 +345,36 @@ def _schedule(settings: KitSettings) -> Schedule:
     return Schedule(settings.retry_delays_seconds, settings.give_up_after_seconds)
 
 
-def _retry_input(settings: KitSettings, channel: str, decode: Callable[[bytes], Record]) -> RetryInput:
-    tiers = {topic: position for position, topic in enumerate(settings.tier_topics.values())}
-    return RetryInput([settings.retry_pattern], decode, channel, tiers, _schedule(settings).longest_ms)
-
-
-def _agent(consumer: Consumer, source: Input, dispatcher: Dispatcher, outbox: Outbox) -> Agent:
+def _agent(member: tuple[Consumer, str], source: Input, share: PartitionShare, dispatcher: Dispatcher, outbox: Outbox) -> Agent:
+    """`member`: the consumer and its group."""
+    consumer, group = member
     stage = f"{source.channel}-retry" if isinstance(source, RetryInput) else WEBHOOK
-    return Agent(source, consumer, dispatcher, outbox, check=partial(_check, consumer, stage, source))
+    check, count = partial(_check, consumer, stage, source), partial(_count, consumer, group, source, share)
+    return Agent(source, consumer, dispatcher, outbox, check=check, on_partitions=count)
+
+
+def _topics(consumer: Consumer, source: Input) -> Mapping[str, int]:
+    """Return the partitions of each topic of an input."""
+    existing = consumer.list_topics(timeout=_BROKER_SECONDS).topics
+    matching = (topic for topic in existing if any(re.fullmatch(pattern, topic) for pattern in source.topics))
+    return {topic: len(existing[topic].partitions) for topic in matching}
 
 
 def _check(consumer: Consumer, stage: str, source: Input) -> None:
-    existing = consumer.list_topics(timeout=_BROKER_SECONDS).topics
-    topics = [topic for topic in existing if any(re.fullmatch(pattern, topic) for pattern in source.topics)]
-    check_input(consumer, stage, topics, _BROKER_SECONDS)
+    check_input(consumer, stage, list(_topics(consumer, source)), _BROKER_SECONDS)
+
+
+def _count(consumer: Consumer, group: str, source: Input, share: PartitionShare, assigned: int) -> None:
+    """Note the share of the partitions. The broker is not asked about a revocation, which may be that of a consumer that closes."""
+    if not assigned and share.has_counted(group):
+        share.assign(group, 0, 0)
+        return
+    try:
+        total = sum(_topics(consumer, source).values())
+    except KafkaException as error:  # the former number stays; the next assignment counts again
+        log(__name__).warning("partitions_not_counted", group=group, error=str(error))
+        total = 0
+    share.assign(group, assigned, total)
 
 
 def _arm(raising: Raising, channel: Channel, outbox: Outbox) -> None:

@@ -113,6 +113,11 @@ WEBHOOK = {"key": "shop", "url": "https://shop.example/hook", "secret": SECRET}
         pytest.param({"batch": {"max_wait_ms": -1}}, "/batch/max_wait_ms", "wrong_type", id="a wait before the change"),
         pytest.param({"batch": {"max_wait_ms": 1001}}, "/batch/max_wait_ms", "wrong_type", id="a wait that is too long"),
         pytest.param({"batch": {"size/a": None}}, "/batch/size~1a", "unknown_field", id="a field that batches do not have"),
+        pytest.param({"rate": 0}, "/rate", "wrong_type", id="no request at all"),
+        pytest.param({"rate": 10_001}, "/rate", "wrong_type", id="a rate that is too high"),
+        pytest.param({"rate": 1.5}, "/rate", "wrong_type", id="a part of a request"),
+        pytest.param({"rate": True}, "/rate", "wrong_type", id="true as a rate"),
+        pytest.param({"rate": "5"}, "/rate", "wrong_type", id="a text as a rate"),
         pytest.param({"a/b~c": 1}, "/a~1b~0c", "unknown_field", id="a field of another product"),
     ],
 )

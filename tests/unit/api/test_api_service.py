@@ -373,6 +373,16 @@ def test_header_values_are_masked_and_kept_when_the_response_is_sent_back() -> N
     assert [one.pointer for one in refused.value.errors] == ["/headers/X-New"]
 
 
+def test_a_rate_is_stored_shown_and_a_new_version() -> None:
+    world = World()
+    webhook = {"key": "shop", "url": "https://shop.example/hook"}
+    assert "rate" not in world.commands.define(WEBHOOKS, AUTHOR, {**webhook, "rate": None}).document
+    assert _shown(world)["rate"] is None
+    limited = world.commands.revise(WEBHOOKS, AUTHOR, "shop", {**_shown(world), "rate": 20}, None)
+    assert (limited.version, limited.document["rate"], _shown(world)["rate"]) == (2, 20, 20)
+    assert world.commands.revise(WEBHOOKS, AUTHOR, "shop", _shown(world), None).version == 2
+
+
 def test_a_rotated_secret_leaves_the_previous_one_valid_for_a_day() -> None:
     world = World()
     made = world.commands.define(WEBHOOKS, AUTHOR, {"key": "shop", "url": "https://shop.example/hook"})

@@ -20,6 +20,7 @@ from starling_delivery.policy import Request, Schedule, Step, requests_for
 from starling_delivery.sending.circuit import CircuitRule, Circuits
 from starling_delivery.sending.dispatch import Dispatcher, Steps, Traffic
 from starling_delivery.sending.lanes import Lanes
+from starling_delivery.sending.rates import Rates
 from starling_delivery.targets import Targets
 
 SECRET = "whsec_" + "QUJDREVGR0hJSktMTU5PUFFSU1RVVldY"
@@ -114,9 +115,16 @@ class Recorded:
 
 
 def dispatcher(
-    channel: Channel, known: Targets, steps: Steps, *, slots: int = 64, failures: int = 5, lane_messages: int = 1000
+    channel: Channel,
+    known: Targets,
+    steps: Steps,
+    *,
+    slots: int = 64,
+    failures: int = 5,
+    lane_messages: int = 1000,
+    rates: Rates | None = None,
 ) -> Dispatcher:
-    traffic = Traffic(Lanes(slots, 64_000_000, lane_messages), Circuits(CircuitRule(failures, 30.0)))
+    traffic = Traffic(Lanes(slots, 64_000_000, lane_messages, rates), Circuits(CircuitRule(failures, 30.0)))
     return Dispatcher(channel, known, Schedule((1.0,), 60.0), traffic, steps, Metrics(CollectorRegistry()))
 
 

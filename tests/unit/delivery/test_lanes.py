@@ -279,7 +279,7 @@ def test_idle_lanes_are_forgotten() -> None:
         lanes.finish((taken[0],), 0.0)
         for one in taken[1:]:
             lanes.finish((one,), 0.0)
-    lanes.forget_idle()
+    lanes.forget_idle(0.0)
     assert lanes._workspaces == {}
 
 

@@ -11,6 +11,7 @@ from starling_api.definitions.webhook_fields import (
     batch_errors,
     format_errors,
     header_errors,
+    rate_errors,
     secrets_of_webhook,
     shown_webhook,
     stored_fields,
@@ -54,7 +55,7 @@ READ_ONLY: Final = frozenset({
 """Response fields that only the server writes. They are removed from a body after `refuse_read_only` has compared them."""
 
 WEBHOOK_EVENTS: Final = ("entered", "exited")
-_WEBHOOK_FIELDS: Final = frozenset({"key", "url", "secret", "segments", "events", "format", "headers", "batch"})
+_WEBHOOK_FIELDS: Final = frozenset({"key", "url", "secret", "segments", "events", "format", "headers", "batch", "rate"})
 MAX_URL_CHARACTERS: Final = 2000
 _SECRET_MARK: Final = "whsec_"  # noqa: S105 - the public prefix of every secret
 _KEY = re.compile(KEY_PATTERN[:-1] + r"\Z")
@@ -168,13 +169,14 @@ def read_trait(document: object, known: Known) -> Document:
 
 
 def read_webhook(document: object, known: Known) -> Document:
-    """Return the document of a webhook: `{key, url, secret, segments?, events?, format?, headers?, batch?}`.
+    """Return the document of a webhook: `{key, url, secret, segments?, events?, format?, headers?, batch?, rate?}`.
 
     The caller has added a missing secret. Raises: DefinitionRefused.
     """
     given = _object(document)
     errors = _key_errors(given, known) + _url_errors(given) + _secret_errors(given) + _segments_errors(given, known)
     errors += _events_errors(given) + format_errors(given) + header_errors(given) + batch_errors(given)
+    errors += rate_errors(given)
     errors += _unknown_field_errors(given, WEBHOOKS.title, _WEBHOOK_FIELDS | LABELS)
     errors += _label_errors(given)
     _finish(errors)

@@ -1,4 +1,4 @@
-"""Pure core: the format, the headers, the batches and the secrets of a webhook."""
+"""Pure core: the format, the headers, the batches, the rate and the secrets of a webhook."""
 
 import re
 from collections.abc import Mapping
@@ -17,6 +17,8 @@ MASK: Final = "***"
 BATCH_LIMITS: Final[Mapping[str, tuple[int, int]]] = {"max_items": (1, 100), "max_wait_ms": (0, 1000)}
 """Field of `batch` -> the lowest and the highest value."""
 BATCH_DEFAULTS: Final[Mapping[str, int]] = {"max_items": 100, "max_wait_ms": 200}
+RATE_LIMITS: Final = (1, 10_000)
+"""The lowest and the highest value of `rate`, in requests a second."""
 OVERLAP_MS: Final = 24 * 3_600_000
 """How long messages are also signed with the previous secret after a rotation."""
 
@@ -68,6 +70,15 @@ def batch_errors(given: Mapping[str, Any]) -> tuple[FieldError, ...]:
     return tuple(error for name, value in batch.items() for error in _batch_field_errors(name, value))
 
 
+def rate_errors(given: Mapping[str, Any]) -> tuple[FieldError, ...]:
+    """Return the errors of the rate."""
+    rate, (lowest, highest) = given.get("rate"), RATE_LIMITS
+    if rate is None or (isinstance(rate, int) and not isinstance(rate, bool) and lowest <= rate <= highest):
+        return ()
+    expected = f"requests a second, an integer from {lowest} to {highest}, or null"
+    return (FieldError("/rate", "wrong_type", "the value is not a rate", expected),)
+
+
 def _batch_field_errors(name: str, value: object) -> tuple[FieldError, ...]:
     pointer = f"/batch/{_escaped(name)}"
     if name not in BATCH_LIMITS:
@@ -105,6 +116,8 @@ def stored_fields(given: Mapping[str, Any]) -> dict[str, Any]:
         found["batch"] = {
             name: default if given["batch"].get(name) is None else given["batch"][name] for name, default in BATCH_DEFAULTS.items()
         }
+    if given.get("rate") is not None:
+        found["rate"] = given["rate"]
     return found
 
 
@@ -144,6 +157,7 @@ def shown_webhook(document: Mapping[str, Any]) -> dict[str, Any]:
         **public,
         "format": document.get("format", STANDARD),
         "batch": document.get("batch"),
+        "rate": document.get("rate"),
         "headers": dict.fromkeys(document.get("headers") or {}, MASK),
         "previous_secret_expires_at": previous_secret_expires_at(document),
     }

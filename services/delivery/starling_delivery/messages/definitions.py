@@ -50,6 +50,7 @@ class KnownTarget:
     disabled: bool = False
     batching: Batching | None = None
     problem: str | None = None
+    rate: float | None = None
 
 
 @dataclass

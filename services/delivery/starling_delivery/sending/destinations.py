@@ -28,6 +28,14 @@ class Destination(Protocol):
     def batching(self) -> Batching | None:
         """How it gathers messages."""
 
+    @property
+    def rate(self) -> float | None:
+        """The most requests a second, of all processes; None: no limit."""
+
+    @property
+    def problem(self) -> str | None:
+        """Why nothing can be sent: its secrets cannot be decrypted."""
+
 
 class Destinations(Protocol):
     """All targets of a channel."""

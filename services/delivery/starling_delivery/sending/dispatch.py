@@ -26,11 +26,17 @@ _LONGEST_PAUSE_SECONDS: Final = 3600.0
 _BURST: Final = 16
 _SLOW: Final = "the target answers slowly, and its lane is full"
 
+_RATED: Final = "the target has as many messages as its rate allows"
+
+_PACE_SECONDS: Final = 0.5
+"""How long a wait for the rate goes on before the end of the process is considered."""
+
 _PAUSED: Final = "the target asked for a pause (429 with Retry-After)"
 
 CIRCUIT_OPEN: Final = "circuit_open"
 TARGET_PAUSED: Final = "target_paused"
 SLOW_TARGET: Final = "slow_target"
+RATE: Final = "rate"
 SECRET_UNREADABLE: Final = "secret_unreadable"  # noqa: S105 - a reason
 
 
@@ -117,13 +123,16 @@ class Dispatcher:
         now = time.monotonic()
         if self._is_postponed(item, target, now):
             return True
+        item.batching, item.rate = target.batching, target.rate
         admission = self._lanes.admission(item, now)
         if admission is Admission.HOLD:
             return False
         if admission is Admission.ENTER:
-            item.is_probe, item.batching = self._circuits.of(target).begin_attempt(now), target.batching
+            item.is_probe = self._circuits.of(target).begin_attempt(now)
             self._lanes.add(item, now)
             self._start()
+        elif admission is Admission.RATED:
+            self._postpone_rated(item, now)
         else:
             self._postpone(item, _SLOW, SLOW_TARGET)
         return True
@@ -210,12 +219,22 @@ class Dispatcher:
                     item.request = limited(item.request, len(part))
                     self._postpone(item, circuit.reason, CIRCUIT_OPEN)
                 continue
+            if part is not batch and not await self._paced(part[0]):
+                return
             attempted = await self._answer(target, part)
             if attempted is None:
                 middle = (len(part) + 1) // 2
                 parts += [part[middle:], part[:middle]]
             else:
                 await self._complete(part, attempted)
+
+    async def _paced(self, item: Item) -> bool:
+        """Wait until the rate of the target allows a further request. Return False if the process ends before."""
+        seconds = self._lanes.pace(item, time.monotonic())
+        while seconds > 0 and not self._stopping:
+            await asyncio.sleep(min(seconds, _PACE_SECONDS))
+            seconds -= _PACE_SECONDS
+        return not self._stopping or seconds <= 0
 
     async def _complete(self, part: Batch, attempted: Attempted) -> None:
         """Publish what became of the messages of an attempt."""
@@ -290,6 +309,11 @@ class Dispatcher:
             jitter = random.random()  # noqa: S311 - not used for security
             self._publish(item, paused(item.request, _PAUSED, seconds, self._schedule, now_ms, jitter))
 
+    def _postpone_rated(self, item: Item, now: float) -> None:
+        self._postponed.labels(self._channel.name, RATE).inc()
+        seconds = self._lanes.turn_seconds(item, now)
+        self._publish(item, paused(item.request, _RATED, seconds, self._schedule, wall_clock_ms(), 0.0))
+
     def _postpone_unreadable(self, items: Iterable[Item], target: Target) -> None:
         """Postpone messages that cannot be signed. They are sent by a process that has the key, or after a new secret."""
         if self._unreadable.get((target.workspace, target.key)) != target.version:
@@ -317,7 +341,7 @@ class Dispatcher:
     def _look_after(self) -> None:
         for item in self._lanes.shed(time.monotonic()):
             self._postpone(item, _SLOW, SLOW_TARGET)
-        self._lanes.forget_idle()
+        self._lanes.forget_idle(time.monotonic())
         self._forget_circuits()
         self._waiting_messages.set(len(self._lanes))
 

@@ -2,7 +2,7 @@
 
 Attempts and memory are shares of a workspace and, within it, of a target. Workspaces take turns, and so do the targets of one.
 Messages of one user to one target are sent in order, one after another. A target with batches gathers messages: an attempt sends
-several of them, also of one user.
+several of them, also of one user. A target with a rate begins an attempt for each token of its bucket.
 """
 
 import heapq
@@ -15,6 +15,7 @@ from typing import Final, TypeAlias
 
 from starling_common.shares import Shares
 from starling_delivery.item import Item
+from starling_delivery.sending.rates import Bucket, Rates
 
 _SLOW_SECONDS: Final = 1.0
 """An endpoint is slow if its attempts take longer on average. It then has so many waiting messages, or two batches, at most:"""
@@ -24,17 +25,21 @@ _SLOW_WAITING: Final = 64
 _HANGING_SECONDS: Final = 2.0
 """An endpoint is slow while an attempt has taken longer."""
 
+_LEAST_WAIT_SECONDS: Final = 0.001
+"""The shortest wait for a token."""
+
 
 Batch: TypeAlias = tuple[Item, ...]
 """The messages of one attempt, in the order of their arrival. A target without batches has one."""
 
 
 class Admission(Enum):
-    """What becomes of a message: it enters its lane, waits outside for a moment, or is postponed."""
+    """What becomes of a message: it enters its lane, waits outside for a moment, or is postponed, RATED until its turn."""
 
     ENTER = "enter"
     HOLD = "hold"
     POSTPONE = "postpone"
+    RATED = "rated"
 
 
 @dataclass(eq=False)
@@ -106,7 +111,7 @@ class _Lane:
                 self.ready.append(user)
         self.waiting[user].append(item)
         self.messages += 1
-        self.most = 1 if item.batching is None else item.batching.max_items
+        self.most = item.of_batch
         if user not in self.busy:
             self._count_ready(item, now)
 
@@ -180,8 +185,12 @@ class _Workspace:
 class Lanes:
     """The messages in memory by workspace and target. `take` decides which attempt begins next."""
 
-    def __init__(self, slots: int, memory_bytes: int, lane_messages: int) -> None:
-        """`slots`: concurrent attempts. `lane_messages`: waiting messages of one lane. `memory_bytes`: of all messages."""
+    def __init__(self, slots: int, memory_bytes: int, lane_messages: int, rates: Rates | None = None) -> None:
+        """`slots`: concurrent attempts. `lane_messages`: waiting messages of one lane. `memory_bytes`: of all messages.
+
+        `rates`: the buckets of targets with a rate; None: without a limit.
+        """
+        self._rates = rates
         self._slots = Shares(slots)
         self._memory = Shares(memory_bytes)
         self._lane_messages = lane_messages
@@ -199,7 +208,9 @@ class Lanes:
         """Return whether a message may enter its lane.
 
         A full lane of a prompt endpoint has room soon: the message and those after it in its partition wait for that. A full lane
-        of a slow endpoint, or a workspace with more messages than its share, must not delay others: the message is postponed.
+        of a slow endpoint, or a workspace with more messages than its share, must not delay others: the message is postponed. A
+        target with a rate has messages for a few seconds in its lane, at most a half of them new ones. Others are postponed until
+        their turn.
         """
         workspace = self._workspaces.get(item.workspace)
         lane = workspace.lanes.get(item.target) if workspace else None
@@ -207,11 +218,31 @@ class Lanes:
         slow = lane is not None and lane.is_slow(now)
         if lane is not None and slow and waiting >= lane.slow_waiting:
             return Admission.POSTPONE
-        if waiting < self._lane_messages and self._memory.may_take(item.workspace, item.target, item.size_bytes):
+        bucket, most = self._bucket(item), self._lane_messages
+        if bucket is not None:
+            most = min(most, bucket.most_waiting * item.of_batch // (2 if item.tier is None else 1))
+        if waiting < most and self._memory.may_take(item.workspace, item.target, item.size_bytes):
             return Admission.ENTER
-        if item.size_bytes > self._memory.free or (waiting and not slow):
+        if item.size_bytes > self._memory.free:
             return Admission.HOLD
-        return Admission.POSTPONE
+        if bucket is not None:
+            return Admission.RATED
+        return Admission.HOLD if waiting and not slow else Admission.POSTPONE
+
+    def turn_seconds(self, item: Item, now: float) -> float:
+        """Return the seconds until a message has its turn that is RATED."""
+        bucket = self._bucket(item)
+        assert bucket is not None  # noqa: S101 - only then it is RATED
+        waiting = self._workspaces[item.workspace].lanes[item.target].messages
+        return bucket.turn_seconds(now, waiting / item.of_batch, 1 / item.of_batch)
+
+    def pace(self, item: Item, now: float) -> float:
+        """Count a further request of an attempt. Return the seconds until it may be sent."""
+        bucket = self._bucket(item)
+        if bucket is None:
+            return 0.0
+        bucket.take(now)
+        return bucket.behind_seconds(now)
 
     def add(self, item: Item, now: float) -> None:
         """Put a message at the end of its lane."""
@@ -265,8 +296,10 @@ class Lanes:
         slow = [lane for _, lane in self._all() if lane.messages > lane.slow_waiting and lane.is_slow(now)]
         return [item for lane in slow for item in lane.keep(lane.slow_waiting, now)]
 
-    def forget_idle(self) -> None:
+    def forget_idle(self, now: float) -> None:
         """Drop the lanes without messages, so that the memory is bounded by the number of targets in use."""
+        if self._rates is not None:
+            self._rates.forget_full(now)
         for workspace in self._workspaces.values():
             idle = [
                 key for key, lane in workspace.lanes.items() if not (lane.messages or lane.running or lane.in_turn or lane.gathers)
@@ -290,11 +323,20 @@ class Lanes:
         return None
 
     def _start(self, lane: _Lane, target: str, now: float) -> Batch | None:
-        name = lane.waiting[lane.ready[0]][0].workspace
-        if not self._slots.may_take(name, target):
+        first = lane.waiting[lane.ready[0]][0]
+        if not self._slots.may_take(first.workspace, target):
             return None
-        self._slots.take(name, target)
+        bucket = self._bucket(first)
+        if bucket is not None:
+            if (seconds := bucket.wait(now)) > 0:
+                lane.next_at = now + max(seconds, _LEAST_WAIT_SECONDS)
+                return None
+            bucket.take(now)
+        self._slots.take(first.workspace, target)
         return lane.start(now)
+
+    def _bucket(self, item: Item) -> Bucket | None:
+        return None if self._rates is None or item.rate is None else self._rates.of(item.workspace, item.target, item.rate)
 
     def _give_turn(self, workspace: _Workspace, target: str, lane: _Lane, now: float) -> None:
         if lane.is_due(now):

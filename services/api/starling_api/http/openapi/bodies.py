@@ -4,7 +4,15 @@ from collections.abc import Mapping
 from typing import Any, Final
 
 from starling_api.definitions.kinds import READ_ONLY
-from starling_api.definitions.webhook_fields import BATCH_DEFAULTS, BATCH_LIMITS, FORMATS, MASK, MAX_HEADER_CHARACTERS, MAX_HEADERS
+from starling_api.definitions.webhook_fields import (
+    BATCH_DEFAULTS,
+    BATCH_LIMITS,
+    FORMATS,
+    MASK,
+    MAX_HEADER_CHARACTERS,
+    MAX_HEADERS,
+    RATE_LIMITS,
+)
 from starling_api.lists.uploads import MAX_IDS
 from starling_api.messages.bodies import CONSENT_CHANNELS, MAX_ADDRESSES
 from starling_api.policy.schema import policy_schemas
@@ -183,6 +191,10 @@ _WEBHOOK: Final[dict[str, Schema]] = {
         },
         "additionalProperties": False,
         "description": "Sends several changes in one request. Null sends each change in a request of its own.",
+    },
+    "rate": {
+        "type": ["integer", "null"], "minimum": RATE_LIMITS[0], "maximum": RATE_LIMITS[1],
+        "description": "Most requests a second, from all processes together. Further changes wait for their turn. Null: no limit.",
     },
     **label_schemas(),
 }  # fmt: skip

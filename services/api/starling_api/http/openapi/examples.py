@@ -26,7 +26,7 @@ _TRAIT_BODY: Final[Document] = {"key": "ltv", "event": "Order Completed", "measu
 _TRAIT: Final[Document] = {**_TRAIT_BODY, "name": "ltv", **_SERVER}
 _WEBHOOK_BODY: Final[Document] = {"key": "shop", "url": "https://shop.example/hook", "segments": ["repeat-buyers"]}
 _WEBHOOK: Final[Document] = {
-    **_WEBHOOK_BODY, "events": ["entered", "exited"], "format": "standard", "batch": None, "headers": {},
+    **_WEBHOOK_BODY, "events": ["entered", "exited"], "format": "standard", "batch": None, "rate": None, "headers": {},
     "previous_secret_expires_at": None,
     **_SERVER,
 }  # fmt: skip

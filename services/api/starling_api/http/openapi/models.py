@@ -204,6 +204,7 @@ class WebhookModel(DefinitionModel):
     events: list[Literal["entered", "exited"]]
     format: Literal["standard", "segment-track", "segment-identify"]
     batch: WebhookBatchModel | None = Field(description="Null: each change is a request of its own")
+    rate: int | None = Field(description="Most requests a second; null: no limit")
     headers: dict[str, str] = Field(description="Headers of each request; every value is shown as `***`")
     previous_secret_expires_at: str | None = Field(
         description="Instant until which messages are also signed with the previous secret; null if the secret was never rotated"
