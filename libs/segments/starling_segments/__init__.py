@@ -3,6 +3,7 @@
 from starling_segments.compile.compiler import InvalidPlan, compile_plan
 from starling_segments.engine.accounts import AccountUpdate, account_updates, reports_to_account, set_account
 from starling_segments.engine.compiled import Cause, Change
+from starling_segments.engine.errors import Unmergeable
 from starling_segments.engine.evaluator import Evaluator
 from starling_segments.engine.leaves import EventView
 from starling_segments.engine.plan import Plan
@@ -65,6 +66,7 @@ __all__ = [
     "Segment",
     "SegmentPreview",
     "UnknownStateFormat",
+    "Unmergeable",
     "UserState",
     "account_updates",
     "adopt_history",

@@ -9,18 +9,21 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import lru_cache
+from operator import attrgetter
 from typing import Any, Protocol, cast
 
 from starling_segments.aggregates.measure_table import quotient
 from starling_segments.compile.leaf_table import LeafTable
+from starling_segments.engine.errors import Unmergeable
 from starling_segments.engine.event_index import Router, Routes, Subscription, router, subscription
 from starling_segments.engine.future_events import admit_due, defer, next_deferred
 from starling_segments.engine.leaves import EventLeaf, EventView, Take, ValueTest, earlier
-from starling_segments.engine.state import UserState
+from starling_segments.engine.state import UserState, decode_state, encode_state
 from starling_segments.language.tree import Calendar, EventSelector, Measure, Ratio
 from starling_segments.parse.filters import uses_context, uses_traits
 
 _CACHED_NAMES = 4096
+_BY_TIME = attrgetter("time")
 
 Match = tuple[int, Any]
 """The number of a leaf node, and the payload of the event: None if the property is missing, True if none is read."""
@@ -114,6 +117,34 @@ class MeasurePlan:
         come = {match.leaf for match in state.waiting if match.time <= now}
         admit_due(state, self._by_id, now)
         return [number for number, leaf in enumerate(self.leaves) if leaf.id in come]
+
+    def merge(self, earlier: UserState, later: UserState, now: int) -> UserState:
+        """Return the state of all matches of two states of one user. Both stay unchanged.
+
+        `later`: a fold that began with an empty state, of events that arrived after those of `earlier`, whatever their times.
+        `now`: stream time, at or after that of both. The values equal those of one fold of all events: exactly up to 256 matches
+        in a window, or different values; above that within the same error. Fields other than accumulators and future matches
+        are those of `earlier`. An accumulator of a leaf node that the plan lacks is kept if the other state has none.
+
+        Raises: Unmergeable if both states have one.
+        """
+        merged, other = _copy(earlier), _copy(later)
+        self.settle(merged, now)
+        self.settle(other, now)
+        accumulators, added = merged.accumulators, other.accumulators
+        for leaf_id in added:
+            if leaf_id not in accumulators:
+                accumulators.put(leaf_id, added.encoded(leaf_id))
+                continue
+            leaf, kept = self._by_id.get(leaf_id), accumulators.get(leaf_id)
+            if leaf is None:
+                raise Unmergeable(
+                    f"leaf node {leaf_id} ({type(kept).__name__}) of the user {earlier.user_id!r} is no measure of this plan:"
+                    " states of sequences and of other plans cannot be merged; fold the events of both in the order of arrival"
+                )
+            leaf.merge(kept, added.get(leaf_id), now)
+        merged.waiting = sorted([*merged.waiting, *other.waiting], key=_BY_TIME)
+        return merged
 
     def drop_empty(self, state: UserState, numbers: Iterable[int]) -> None:
         """Drop the accumulators of these leaf nodes that equal those of a user without matches."""
@@ -229,6 +260,10 @@ def _reader(leaf: EventLeaf, value_test: ValueTest) -> ReadValue:
 
 def _led_to(one: Subscription, taker: NumberedTarget) -> Subscription:
     return Subscription(one.pattern, taker, one.where, one.facts, one.matches, one.texts)
+
+
+def _copy(state: UserState) -> UserState:
+    return decode_state(encode_state(state))
 
 
 def _itself(value: Any, _now: int) -> Any:

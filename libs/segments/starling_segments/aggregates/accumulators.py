@@ -23,6 +23,7 @@ from starling_segments.aggregates.lifetime import (
     Total,
     Values,
 )  # fmt: skip
+from starling_segments.aggregates.merging import merge_matches
 from starling_segments.aggregates.panes import MAX_BYTES, encoded_size, merged, spill, thin_panes
 from starling_segments.aggregates.sliding import SlidingCount, SlidingDistinct, SlidingSum
 from starling_segments.aggregates.sliding_distributions import SlidingFrequencies, SlidingQuantiles, thin_frequencies
@@ -78,10 +79,26 @@ class Delayed(msgspec.Struct, array_like=True, tag=40, gc=False):
         n = len(panes)
         spill(panes, time, pane_ms, grown)
         if is_large(payload) or (len(panes) > n and len(panes) % _UNSEEN == 0):
-            if isinstance(self.inner, SlidingFrequencies):
-                thin_frequencies(panes, pane_ms)
-            else:
-                thin_panes(panes, pane_ms, merged)
+            self._thin(pane_ms)
+
+    def merge(self, other: Delayed, pane_ms: int, fresh: Callable[[], Any]) -> None:
+        """Merge another one, whose matches arrived later and which is consumed. Both have admitted matches up to one instant."""
+
+        def grown(kept: Any, time: int, payload: Any) -> Any:
+            found = fresh() if kept is None else kept
+            found.add(time, payload, 0)
+            return found
+
+        inner: Any = self.inner
+        inner.merge(other.inner, pane_ms)
+        if merge_matches(self, other, pane_ms, grown, bulky=True):
+            self._thin(pane_ms)
+
+    def _thin(self, pane_ms: int) -> None:
+        if isinstance(self.inner, SlidingFrequencies):
+            thin_frequencies(self.panes, pane_ms)
+        else:
+            thin_panes(self.panes, pane_ms, merged)
 
     def admit(self, newest: int, pane_ms: int) -> None:
         """Move the matches up to `newest` into the window."""
@@ -110,6 +127,15 @@ class Periods(msgspec.Struct, array_like=True, tag=41, gc=False):
         place = bisect_left(self.starts, start)
         self.starts.insert(place, start)
         self.kept.insert(place, fresh)
+
+    def merge(self, other: Periods) -> None:
+        """Merge another one, whose matches arrived later and which is consumed."""
+        for start, kept in zip(other.starts, other.kept, strict=True):
+            own = self.at(start)
+            if own is None:
+                self.put(start, kept)
+            else:
+                own.merge(kept)
 
     def forget(self, first: int) -> None:
         """Drop the periods that start before `first`."""

@@ -36,9 +36,22 @@ class Frequencies(Lifetime, array_like=True, tag=14, gc=False):
         self._count(distinct_key(payload) or "", Frequency(1, time, payload))
 
     def merge(self, other: Frequencies) -> None:
-        """Merge another one, whose matches are younger or of the same age."""
+        """Merge another one, whose matches arrived later.
+
+        A value that one side lacks can have been dropped there with as many matches as its rarest value has. These are counted, so
+        a value of more than one match in `EXACT` is still never lost (Agarwal et al., Mergeable Summaries, 2012).
+        """
+        lost, lost_by_other = self._lost(), other._lost()
+        if lost_by_other:
+            for key, found in self.seen.items():
+                if key not in other.seen:
+                    found.n += lost_by_other
         for key, found in other.seen.items():
-            self._count(key, found)
+            n = found.n if key in self.seen else found.n + lost
+            add_count(self.seen, key, n, found.last, found.value)
+        self.keep_most(EXACT)
+        if any(is_large(found.value) for found in other.seen.values()):
+            self._fit()
 
     def value(self) -> Any:
         """Return the value of the measure."""
@@ -50,8 +63,7 @@ class Frequencies(Lifetime, array_like=True, tag=14, gc=False):
             n = found.n + (self._make_room() if len(self.seen) >= EXACT else 0)
             self.seen[key] = Frequency(n, found.last, found.value)
             if is_large(found.value):
-                while len(self.seen) > 1 and encoded_size(self) > MAX_BYTES:
-                    self._make_room()
+                self._fit()
             return
         known.n += found.n
         if found.last >= known.last:
@@ -64,6 +76,14 @@ class Frequencies(Lifetime, array_like=True, tag=14, gc=False):
             rarest = sorted(self.seen, key=lambda key: (self.seen[key].n, self.seen[key].last))
             for key in rarest[: len(rarest) - n]:
                 del self.seen[key]
+
+    def _fit(self) -> None:
+        while len(self.seen) > 1 and encoded_size(self) > MAX_BYTES:
+            self._make_room()
+
+    def _lost(self) -> int:
+        """Return the most matches that a value can have which is not stored."""
+        return min((found.n for found in self.seen.values()), default=0) if len(self.seen) >= EXACT else 0
 
     def _make_room(self) -> int:
         rarest = min(self.seen, key=lambda key: (self.seen[key].n, self.seen[key].last))

@@ -16,7 +16,8 @@ from typing import Any
 import msgspec
 
 from starling_segments.aggregates.lifetime import EXACT, Holds, Tally, Total, Values
-from starling_segments.aggregates.panes import spill, thin_sketches
+from starling_segments.aggregates.merging import interleaved
+from starling_segments.aggregates.panes import Panes, spill, thin_panes, thin_sketches
 from starling_segments.aggregates.sketches import distinct_in, union_of, with_values
 
 LOOK_AHEAD = 8
@@ -38,6 +39,14 @@ class SlidingCount(msgspec.Struct, array_like=True, tag=5, gc=False):
             times.append(time)
         if len(times) > EXACT:
             spill(self.panes, times.pop(0), pane_ms, lambda n: (n or 0) + 1)
+
+    def merge(self, other: SlidingCount, pane_ms: int) -> None:
+        """Merge another one."""
+        self.times = sorted([*self.times, *other.times])
+        gone = max(0, len(self.times) - EXACT)
+        for time, n in [*((time, 1) for time in self.times[:gone]), *other.panes]:
+            _increase(self.panes, time, n, pane_ms)
+        del self.times[:gone]
 
     def add_pane(self, last: int, pane: Tally, pane_ms: int) -> None:
         """Add the values of a pane, whose last match was at `last`."""
@@ -82,6 +91,14 @@ class SlidingSum(msgspec.Struct, array_like=True, tag=6, gc=False):
         if len(times) > EXACT:
             oldest = self.amounts.pop(0)
             spill(self.panes, times.pop(0), pane_ms, lambda total: (total or 0.0) + oldest)
+
+    def merge(self, other: SlidingSum, pane_ms: int) -> None:
+        """Merge another one."""
+        times, amounts, _ = interleaved(self.times, self.amounts, other.times, other.amounts)
+        gone = max(0, len(times) - EXACT)
+        for time, total in [*zip(times[:gone], amounts[:gone], strict=True), *other.panes]:
+            _increase(self.panes, time, total, pane_ms)
+        self.times, self.amounts = times[gone:], amounts[gone:]
 
     def add_pane(self, last: int, pane: Total, pane_ms: int) -> None:
         """Add the values of a pane, whose last match was at `last`."""
@@ -134,6 +151,23 @@ class SlidingDistinct(msgspec.Struct, array_like=True, tag=7, gc=False):
         if len(self.latest) > EXACT:
             self._sketch_all(pane_ms)
 
+    def merge(self, other: SlidingDistinct, pane_ms: int) -> None:
+        """Merge another one, which is consumed."""
+        if not self.panes and not other.panes:
+            latest = self.latest
+            for value, time in other.latest.items():
+                latest[value] = max(time, latest.get(value, time))
+            self.latest = dict(sorted(latest.items(), key=_second))
+            if len(latest) > EXACT:
+                self._sketch_all(pane_ms)
+            return
+        self._sketch_all(pane_ms)
+        other._sketch_all(pane_ms)
+        self.whole = _union(self.whole, other.whole) if self.whole and other.whole else self.whole or other.whole
+        for last, sketch in other.panes:
+            _unite(self.panes, last, sketch, pane_ms)
+        thin_panes(self.panes, pane_ms, _union)
+
     def add_pane(self, last: int, pane: Values, pane_ms: int) -> None:
         """Add the values of a pane, whose last match was at `last`."""
         if not self.panes and not pane.sketch:
@@ -143,8 +177,7 @@ class SlidingDistinct(msgspec.Struct, array_like=True, tag=7, gc=False):
         self._sketch_all(pane_ms)
         sketch = pane.as_sketch()
         self.whole = union_of([self.whole, sketch]) if self.whole else sketch
-        grown = spill(self.panes, last, pane_ms, lambda kept: union_of([kept, sketch]) if kept else sketch)
-        thin_sketches(self.panes, pane_ms, grown, _union)
+        thin_sketches(self.panes, pane_ms, _unite(self.panes, last, sketch, pane_ms), _union)
 
     def _sketch_all(self, pane_ms: int) -> None:
         crowd, self.latest = self.latest, {}
@@ -186,6 +219,14 @@ class SlidingDistinct(msgspec.Struct, array_like=True, tag=7, gc=False):
         if threshold is not None:
             return next(islice(self.latest.values(), n - threshold, None)) if 0 < threshold <= n else None
         return first_change(list(islice(self.latest.values(), LOOK_AHEAD)), range(n - 1, -1, -1), n, holds, now)
+
+
+def _increase(panes: Panes, last: int, more: float, pane_ms: int) -> None:
+    spill(panes, last, pane_ms, lambda kept: more if kept is None else kept + more)
+
+
+def _unite(panes: Panes, last: int, sketch: bytes, pane_ms: int) -> Any:
+    return spill(panes, last, pane_ms, lambda kept: _union(kept, sketch) if kept else sketch)
 
 
 def _union(one: bytes, other: bytes) -> bytes:

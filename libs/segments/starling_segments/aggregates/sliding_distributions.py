@@ -9,7 +9,8 @@ import msgspec
 
 from starling_segments.aggregates.distributions import Frequencies, Quantiles, add_count, most_frequent, total_counts
 from starling_segments.aggregates.lifetime import EXACT, Holds
-from starling_segments.aggregates.panes import MAX_BYTES, MAX_PANES, encoded_size, spill, thin_panes, thin_sketches
+from starling_segments.aggregates.merging import interleaved
+from starling_segments.aggregates.panes import MAX_BYTES, MAX_PANES, Panes, encoded_size, spill, thin_panes, thin_sketches
 from starling_segments.aggregates.sketches import merged_amounts, quantile_with, rank_of, with_amounts
 from starling_segments.aggregates.sliding import first_change
 from starling_segments.aggregates.sliding_measures import SlidingMeasure
@@ -67,12 +68,27 @@ class SlidingQuantiles(msgspec.Struct, array_like=True, tag=29, gc=False):
             grown = spill(self.panes, self.times.pop(0), pane_ms, lambda kept: with_amounts(kept or b"", (oldest,)))
             thin_sketches(self.panes, pane_ms, grown, _merged_sketches)
 
+    def merge(self, other: SlidingQuantiles, pane_ms: int) -> None:
+        """Merge another one."""
+        times, amounts, _ = interleaved(self.times, self.amounts, other.times, other.amounts)
+        gone = max(0, len(times) - EXACT)
+        if self.whole and other.whole:
+            self.whole = _merged_sketches(self.whole, other.whole)
+        self.whole = self.whole or other.whole
+        if gone:
+            self.whole = with_amounts(self.whole, amounts[:gone])
+        for time, amount in zip(times[:gone], amounts[:gone], strict=True):
+            _join(self.panes, time, with_amounts(b"", (amount,)), pane_ms)
+        for last, sketch in other.panes:
+            _join(self.panes, last, sketch, pane_ms)
+        self.times, self.amounts = times[gone:], amounts[gone:]
+        thin_panes(self.panes, pane_ms, _merged_sketches)
+
     def add_pane(self, last: int, pane: Quantiles, pane_ms: int) -> None:
         """Add the values of a pane, whose last match was at `last`."""
         sketch = pane.as_sketch()
         self.whole = merged_amounts([self.whole, sketch]) if self.whole else sketch
-        grown = spill(self.panes, last, pane_ms, lambda kept: merged_amounts([kept, sketch]) if kept else sketch)
-        thin_sketches(self.panes, pane_ms, grown, _merged_sketches)
+        thin_sketches(self.panes, pane_ms, _join(self.panes, last, sketch, pane_ms), _merged_sketches)
 
     def forget(self, cutoff: int) -> None:
         """Drop matches at `cutoff` or before."""
@@ -98,6 +114,10 @@ class SlidingQuantiles(msgspec.Struct, array_like=True, tag=29, gc=False):
     def _of(self, start: int) -> float | None:
         left = sorted(self.amounts[start:])
         return left[rank_of(self.q, len(left)) - 1] if left else None
+
+
+def _join(panes: Panes, last: int, sketch: bytes, pane_ms: int) -> Any:
+    return spill(panes, last, pane_ms, lambda kept: _merged_sketches(kept, sketch) if kept else sketch)
 
 
 def _merged_sketches(one: bytes, other: bytes) -> bytes:

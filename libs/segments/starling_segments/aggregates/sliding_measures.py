@@ -6,6 +6,7 @@ The newest `EXACT` matches are stored one by one, and older ones in panes.
 from __future__ import annotations
 
 from bisect import bisect_left, bisect_right
+from itertools import accumulate
 from math import fsum
 from typing import Any, ClassVar, cast
 
@@ -13,6 +14,7 @@ import msgspec
 
 from starling_segments.aggregates.distributions import Days, Summary
 from starling_segments.aggregates.lifetime import EXACT, Earliest, FirstValue, Highest, Holds, LastValue, Latest, Lowest, Mean
+from starling_segments.aggregates.merging import merge_matches, spill_pane
 from starling_segments.aggregates.panes import MAX_BYTES, encoded_size, merged, spill, thin_panes
 from starling_segments.aggregates.sliding import SlidingCount, first_change
 from starling_segments.aggregates.values import is_large
@@ -27,7 +29,8 @@ class SlidingFirstTime(SlidingCount, array_like=True, tag=20, gc=False):
 
     def value(self) -> int | None:  # type: ignore[override]
         """Return the value of the measure."""
-        return self.panes[0][0] if self.panes else self.times[0] if self.times else None
+        firsts = [*(last for last, _ in self.panes[:1]), *self.times[:1]]
+        return min(firsts, default=None)
 
     def next_departure(self, threshold: int | None, holds: Holds, now: int) -> int | None:  # noqa: ARG002
         """Return the instant from which the first match leaves the window."""
@@ -44,6 +47,11 @@ class SlidingLastTime(msgspec.Struct, array_like=True, tag=21, gc=False):
         """Add a match to the accumulator."""
         if self.at is None or time >= self.at:
             self.at, self.seen = time, payload
+
+    def merge(self, other: SlidingLastTime, pane_ms: int) -> None:
+        """Merge another one, whose matches arrived later."""
+        if other.at is not None:
+            self.add(other.at, other.seen, pane_ms)
 
     def add_pane(self, last: int, pane: Latest | LastValue, pane_ms: int) -> None:
         """Add the values of a pane, whose last match was at `last`."""
@@ -87,6 +95,14 @@ class SlidingDays(msgspec.Struct, array_like=True, tag=23, gc=False):
                 time = self.times[place - 1]  # of a pane: both lists are ascending
             self.days.insert(place, payload)
             self.times.insert(place, time)
+
+    def merge(self, other: SlidingDays, pane_ms: int) -> None:  # noqa: ARG002
+        """Merge another one."""
+        latest = dict(zip(self.days, self.times, strict=True))
+        for day, time in zip(other.days, other.times, strict=True):
+            latest[day] = max(time, latest.get(day, time))
+        self.days = sorted(latest)
+        self.times = list(accumulate((latest[day] for day in self.days), max))
 
     def add_pane(self, last: int, pane: Days, pane_ms: int) -> None:
         """Add the values of a pane, whose last match was at `last`."""
@@ -134,9 +150,14 @@ class SlidingMeasure(msgspec.Struct, array_like=True, gc=False):
             while len(times) > 1 and encoded_size(self.payloads) > MAX_BYTES:
                 self._spill(pane_ms)
 
+    def merge(self, other: SlidingMeasure, pane_ms: int) -> None:
+        """Merge another one, whose matches arrived later and which is consumed."""
+        if merge_matches(self, other, pane_ms, self._grown, bulky=self.bulky) and self.bulky:
+            self._thin(pane_ms)
+
     def add_pane(self, last: int, pane: Any, pane_ms: int) -> None:
         """Add the values of a pane, whose last match was at `last`."""
-        spill(self.panes, last, pane_ms, lambda kept: pane if kept is None else merged(kept, pane))
+        spill_pane(self.panes, last, pane, pane_ms)
         if self.bulky:
             self._thin(pane_ms)
 

@@ -184,6 +184,16 @@ class EventLeaf:
         self.set_timer(state, accumulator, now)
         return changed
 
+    def merge(self, own: Any, other: Any, now: int) -> None:
+        """Merge an accumulator of matches that arrived later into one of matches that arrived earlier. `other` is consumed."""
+        if self.window_ms is None:
+            own.merge(other)
+        else:
+            # What has left the window takes no place among the matches that are stored one by one.
+            self.settle(own, now)
+            self.settle(other, now)
+            own.merge(other, self.pane_ms)
+
     def settle_changes(self, accumulator: Any, now: int) -> int:
         """Settle the accumulator; return the mask of the affected segments."""
         before = accumulator.value()  # the value up to now: each departure that matters has a timer of its own

@@ -76,6 +76,19 @@ class PackedLeaves:
         self._replaced[place] = (leaf_id, begin)
         return kept
 
+    def encoded(self, leaf_id: str) -> Any:
+        """Return the encoded accumulator of a leaf node, which `put` takes too; None if there is none."""
+        loaded = self._loaded
+        if leaf_id in loaded:
+            kept = loaded[leaf_id]
+            return kept if kept is None or kept.__class__ is bytes else _encode(kept)
+        at = _at(self._ids, leaf_id)
+        if at < 0:
+            return None
+        place, sizes = at // ID_CHARACTERS, self._sizes
+        begin = sum(sizes[:place])
+        return self._kept[begin : begin + sizes[place]]
+
     def put(self, leaf_id: str, kept: Any) -> None:
         """Set the accumulator of a leaf node."""
         loaded = self._loaded

@@ -56,6 +56,12 @@ class DelayedLeaf(ShiftingLeaf):
                 earliest = earlier(earliest, value_test.next_change(self.kind.default, now))
         state.due.set(self.id, earliest)
 
+    def merge(self, own: Any, other: Any, now: int) -> None:
+        """Merge an accumulator of matches that arrived later into one of matches that arrived earlier."""
+        self.settle(own, now)
+        self.settle(other, now)
+        own.merge(other, self.pane_ms, self.kind.lifetime)
+
     def settle(self, accumulator: Any, now: int) -> None:
         """Move matches into the window and drop those that have left it."""
         accumulator.admit(now - self.newer_ms, self.pane_ms)
@@ -117,6 +123,12 @@ class CalendarLeaf(ShiftingLeaf):
                 changed |= value_test.mask
         self.set_timer(state, accumulator, now)
         return changed
+
+    def merge(self, own: Any, other: Any, now: int) -> None:
+        """Merge an accumulator of matches that arrived later into one of matches that arrived earlier."""
+        self.settle(own, now)
+        self.settle(other, now)
+        own.merge(other)
 
     def settle(self, accumulator: Any, now: int) -> None:
         """Drop the periods before the previous one."""
