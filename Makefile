@@ -167,6 +167,9 @@ bench-spark: setup ## computed traits and the lake beside reading and decoding a
 	@$(PYTHON) benchmarks/spark_profiles.py --write $(ARGS)
 	@$(PYTHON) benchmarks/spark_lake.py --write $(ARGS)
 
+bench-spark-state: setup ## the state of one person in Spark by the public and by the pipelined client, with up to a million people: ten minutes
+	@$(PYTHON) benchmarks/spark_state.py --write $(ARGS)
+
 bench-backfill: setup ## the past of one new segment over ten million events, and live traffic beside it: a quarter of an hour
 	@$(PYTHON) benchmarks/backfill.py --write $(ARGS)
 

@@ -46,6 +46,10 @@ _RECORD: Final = "a field that is stored for the operator"
 
 ALLOWED: Final[Mapping[str, str]] = {
     # driver and framework objects
+    "bulk_states.py:userKey": "protobuf serialises the field",
+    "bulk_states.py:stateName": "protobuf serialises the field",
+    "spark_state.py:init": _SPARK,
+    "spark_state.py:timerValues": _SPARK,
     "database.py:fetch_size": _DRIVER,
     "database.py:consistency_level": _DRIVER,
     "database.py:serial_consistency_level": _DRIVER,

@@ -47,14 +47,15 @@ class MemoryStore:
     def put_clock(self, clock: Clock) -> None:
         self.kept_clock = clock
 
-    def user(self, user: str) -> bytes | None:
-        return self.users.get(user)
+    def read_users(self, users: Sequence[str]) -> list[bytes | None]:
+        return [self.users.get(user) for user in users]
 
-    def put_user(self, user: str, state: bytes | None) -> None:
-        if state is None:
-            self.users.pop(user, None)
-        else:
-            self.users[user] = state
+    def put_users(self, states: Mapping[str, bytes | None]) -> None:
+        for user, state in states.items():
+            if state is None:
+                self.users.pop(user, None)
+            else:
+                self.users[user] = state
 
     def slot(self, slot: Slot) -> list[str]:
         return self.slots.get(slot, [])

@@ -4,7 +4,7 @@ Each partition has its own stream time: the highest event time in it, advanced b
 the configured clock.
 """
 
-from collections.abc import Collection, Iterable, Iterator, Mapping
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from typing import Any, NamedTuple, Protocol
 
 import msgspec
@@ -20,6 +20,9 @@ from starling_spark.jobs.profiles.fold.wheel import Slot, reached, slot_for
 
 MAX_USERS_IN_MEMORY = 20_000
 """States in memory while one partition's batch is folded, and those of one chunk; a backlog of millions is folded in passes."""
+
+_READ_AHEAD = 1_000
+"""Number of users whose states are read at once."""
 
 Hit = tuple[int, int, list[tuple[int, Any]]]
 """A matching event: its time, the stream time of its arrival, and the payload for each leaf."""
@@ -96,11 +99,11 @@ class Store(Protocol):
     def put_clock(self, clock: Clock) -> None:
         """Store the clock."""
 
-    def user(self, user: str) -> bytes | None:
-        """Return a user's state; None when there is none."""
+    def read_users(self, users: Sequence[str]) -> Sequence[bytes | None]:
+        """Return the users' states; None when there is none. One call for many users is much faster than many calls."""
 
-    def put_user(self, user: str, state: bytes | None) -> None:
-        """Store a user's state; None deletes it."""
+    def put_users(self, states: Mapping[str, bytes | None]) -> None:
+        """Store users' states; None deletes one."""
 
     def slot(self, slot: Slot) -> list[str]:
         """Return the users of a slot."""
@@ -146,6 +149,8 @@ class PartitionFold:
         self._clock = store.clock()
         self._republishes = self._clock.is_new
         self._users: dict[str, _LoadedUser] = {}
+        self._read: dict[str, bytes | None] = {}
+        """Stored states of users that are about to be loaded."""
         self._touched: dict[str, str] = {}
         self._filings: dict[Slot, list[str]] = {}
         self._at = ""
@@ -210,6 +215,7 @@ class PartitionFold:
     def take(self, chunk: Chunk) -> None:
         """Fold a chunk's hits, and advance stream time; it never decreases."""
         began_ms = self._clock.now_ms
+        self._read_ahead(chunk.users)
         for name, user_hits in chunk.users.items():
             self._at = name
             self._touched[name] = user_hits.correlation_id
@@ -270,8 +276,11 @@ class PartitionFold:
         self._open_slots()
         published = self._take_published()
         clock.received_at = max(clock.received_at, wall_clock_micros - 1)
-        for name, correlation_id in self._touched.items():
+        names = list(self._touched)
+        for number, (name, correlation_id) in enumerate(self._touched.items()):
             yield from self._make_room(MAX_USERS_IN_MEMORY)
+            if number % _READ_AHEAD == 0:
+                self._read_ahead(names[number : number + _READ_AHEAD])
             user, failed = self._user(name), dict[int, Exception]()
             values = self._values(name, user, failed)
             if isinstance(values, Refused):
@@ -312,10 +321,18 @@ class PartitionFold:
     def _user(self, name: str) -> _LoadedUser:
         user = self._users.get(name)
         if user is None:
-            data = None if self._clock.is_new else self._store.user(name)
+            if name not in self._read:
+                self._read_ahead((name,))
+            data = self._read.pop(name)
             state = UserTraits() if data is None else decode_user(data)
             user = self._users[name] = _LoadedUser(state, self._plans[_workspace(name)], set())
         return user
+
+    def _read_ahead(self, names: Iterable[str]) -> None:
+        """Read the stored states of users that are not in memory. They are decoded one by one, because that may raise."""
+        missing = [name for name in names if name not in self._users]
+        states = [None] * len(missing) if self._clock.is_new else self._store.read_users(missing)
+        self._read.update(zip(missing, states, strict=True))
 
     def _make_room(self, most: int) -> Iterator[Unfoldable]:
         """Store the users in memory if they are as many; yield those whose state cannot be encoded, and keep their stored state."""
@@ -340,8 +357,7 @@ class PartitionFold:
         return encoded
 
     def _store_users(self, encoded: Mapping[str, bytes | None]) -> None:
-        for name, state in encoded.items():
-            self._store.put_user(name, state)
+        self._store.put_users(encoded)
         self._users.clear()
         self._clock.is_new = False
 
@@ -349,7 +365,9 @@ class PartitionFold:
         clock = self._clock
         for slot in reached(clock.slots, clock.now_ms):
             clock.slots.discard(slot)
-            for name in self._store.slot(slot):
+            names = self._store.slot(slot)
+            self._read_ahead(names)
+            for name in names:
                 user = self._user(name).traits
                 if user.filed == slot.start_ms:  # otherwise the user was moved to an earlier slot
                     user.filed = None

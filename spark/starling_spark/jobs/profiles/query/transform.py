@@ -6,7 +6,7 @@ drops late events that may still be inside a window, and fires timers one batch 
 its timer wheel beside its users.
 """
 
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cache, partial
 from typing import Any
@@ -28,6 +28,7 @@ from starling_spark.jobs.profiles.fold.folding import Chunk, Clock, Computed, Pa
 from starling_spark.jobs.profiles.fold.matches import EVENT_FIELDS, ChunkBuilder, RecordDecoders
 from starling_spark.jobs.profiles.fold.outputs import OutputBatches, computed_encoder, unpack
 from starling_spark.jobs.profiles.fold.wheel import Slot
+from starling_spark.jobs.profiles.query.bulk_states import bulk_states
 from starling_spark.kafka.codec import Wire, collect_rarely
 from starling_spark.kafka.dead_letters import letter
 from starling_spark.kafka.refused_headers import HeaderReader
@@ -224,7 +225,7 @@ class _SparkStore:
 
     def __init__(self, handle: StatefulProcessorHandle) -> None:
         self._clock = handle.getValueState("clock", "state binary")
-        self._users = handle.getMapState("users", "user string", "state binary")
+        self._users = bulk_states(handle.getMapState("users", "user string", "state binary"))
         self._slots = handle.getMapState("slots", "start long, exponent int", "users binary")
         self._published = handle.getListState("published", "users binary")
 
@@ -235,15 +236,11 @@ class _SparkStore:
     def put_clock(self, clock: Clock) -> None:
         self._clock.update((msgspec.msgpack.encode(clock),))
 
-    def user(self, user: str) -> bytes | None:
-        found = self._users.getValue((user,))
-        return None if found is None else bytes(found[0])
+    def read_users(self, users: Sequence[str]) -> list[bytes | None]:
+        return self._users.read(users)
 
-    def put_user(self, user: str, state: bytes | None) -> None:
-        if state is None:
-            self._users.removeKey((user,))
-        else:
-            self._users.updateValue((user,), (state,))
+    def put_users(self, states: Mapping[str, bytes | None]) -> None:
+        self._users.write(states)
 
     def slot(self, slot: Slot) -> list[str]:
         found = self._slots.getValue(tuple(slot))
