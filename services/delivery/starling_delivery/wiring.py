@@ -182,9 +182,7 @@ def _build_feeds(settings: Settings) -> Delivery:
             dispatcher,
             outbox,
         ),
-        _agent(
-            (consumers[1], settings.retry_group), _retry_input(settings, settings.channel, retries), share, dispatcher, outbox
-        ),
+        _agent((consumers[1], settings.retry_group), _retry_input(settings, settings.channel, retries), share, dispatcher, outbox),
     )
     groups = (
         Group(settings.group, settings.membership_topic, agents[0], consumers[0]),
@@ -318,6 +316,18 @@ def _outbox(settings: Settings, registry: Registry, targets: Targets, metrics: M
     return Outbox(settings, Producer(config), registry, targets, metrics)
 
 
+def _transactional_producer(settings: EmailSettings) -> Producer:
+    own = {
+        "transactional.id": f"{settings.transactional_id}-{settings.instance_id}",
+        "transaction.timeout.ms": TRANSACTION_MS,
+        "message.timeout.ms": TRANSACTION_MS,
+        "linger.ms": 0,  # the ledger gathers
+        # The broker may still complete the last transaction when the next one begins, and returns a retriable error.
+        "retry.backoff.ms": 10,
+    }
+    return Producer(producer_config(settings.kafka.brokers, **own))
+
+
 def _dispatcher(
     settings: KitSettings,
     channel: Channel,
@@ -343,6 +353,11 @@ def _dispatcher(
 
 def _schedule(settings: KitSettings) -> Schedule:
     return Schedule(settings.retry_delays_seconds, settings.give_up_after_seconds)
+
+
+def _retry_input(settings: KitSettings, channel: str, decode: Callable[[bytes], Record]) -> RetryInput:
+    tiers = {topic: position for position, topic in enumerate(settings.tier_topics.values())}
+    return RetryInput([settings.retry_pattern], decode, channel, tiers, _schedule(settings).longest_ms)
 
 
 def _agent(member: tuple[Consumer, str], source: Input, share: PartitionShare, dispatcher: Dispatcher, outbox: Outbox) -> Agent:

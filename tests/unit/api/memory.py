@@ -432,8 +432,10 @@ class World:
         feeding = (self.lists, self.feed, outcomes, Streams(2, 0.01), MaterialisedViews(self.views), Reports(self.reports))
         reading = (self.previews, self.exports, self.backfills)
         audit = Audit(self.publish_audit, self.audit_log, lambda: self.micros)
-        core = self.commands, self.queries, self.answers, tokens
-        return Services(*core, *feeding, *reading, *credentials, audit, self.people, self.people)
+        people = self.people
+        return Services(
+            self.commands, self.queries, self.answers, tokens, *feeding, *reading, *credentials, audit, people, people
+        )  # fmt: skip
 
     def publish_audit(self, record: Mapping[str, Any]) -> None:
         if self.audit_is_down:

@@ -11,7 +11,7 @@ from starling_common.kafka.clients import BrokerUnavailable
 from starling_common.time.instants import wall_clock_ms
 from starling_delivery.channel import Again, Answer, Channel, Delivered, Gone, Message
 from starling_delivery.item import Item
-from starling_delivery.policy import Request, Step
+from starling_delivery.policy import Step
 from tests.unit.delivery.making import Recorded, Scripted, definition, dispatcher, request, send_all, targets
 
 

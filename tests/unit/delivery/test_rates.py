@@ -9,8 +9,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from starling_common.time.instants import wall_clock_ms
+from starling_delivery.item import Item
 from starling_delivery.policy import Step
-from starling_delivery.sending.lanes import Admission, Item, Lanes
+from starling_delivery.sending.lanes import Admission, Lanes
 from starling_delivery.sending.rates import Bucket, PartitionShare, Rates
 from starling_delivery.targets import Batching
 from tests.unit.delivery.making import Recorded, Scripted, definition, dispatcher, request, send_all, targets

@@ -137,7 +137,7 @@ class Dispatcher:
             self._postpone(item, _SLOW, SLOW_TARGET)
         return True
 
-    def _is_postponed(self, item: Item, target: Target, now: float) -> bool:
+    def _is_postponed(self, item: Item, target: Destination, now: float) -> bool:
         """Postpone a message that its target cannot get now, whatever is in its lane. Return whether it was."""
         circuit = self._circuits.of(target)
         if target.problem is not None:
@@ -314,7 +314,7 @@ class Dispatcher:
         seconds = self._lanes.turn_seconds(item, now)
         self._publish(item, paused(item.request, _RATED, seconds, self._schedule, wall_clock_ms(), 0.0))
 
-    def _postpone_unreadable(self, items: Iterable[Item], target: Target) -> None:
+    def _postpone_unreadable(self, items: Iterable[Item], target: Destination) -> None:
         """Postpone messages that cannot be signed. They are sent by a process that has the key, or after a new secret."""
         if self._unreadable.get((target.workspace, target.key)) != target.version:
             self._unreadable[target.workspace, target.key] = target.version

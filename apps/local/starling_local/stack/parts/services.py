@@ -44,7 +44,7 @@ def service_parts(data_dir: Path, options: Options, host: Host) -> list[Part]:
         _deploy(shared, host),
         _single("ingest", data_dir, ports, shared, host),
         *_workers("normalizer", data_dir, options, shared, host),
-        *_workers("segmenter", data_dir, options, shared, host),
+        *_workers("segmenter", data_dir, options, shared | _clock(options), host),
         *_workers("projector", data_dir, options, shared, host),
         _single("api", data_dir, ports, shared | _keys(data_dir) | _backfill(data_dir, options, host), host),
         *_workers("delivery", data_dir, options, shared | _keys(data_dir), host),
@@ -55,7 +55,12 @@ def service_parts(data_dir: Path, options: Options, host: Host) -> list[Part]:
     return [*parts, *(_spark(name, module, data_dir, ports, shared, host) for name, module in jobs if wanted[name])]
 
 
-def _campaigns(data_dir: Path, options: Options, shared: Mapping[str, str], host: Host) -> list[Part]:
+def _clock(options: Options) -> dict[str, str]:
+    """Return the variables that keep the segmenter from publishing its clock, which only the messenger reads."""
+    return {} if options.campaigns else {"STARLING_PUBLISH_CLOCK": "false"}
+
+
+def _campaigns(data_dir: Path, options: Options, shared: dict[str, str], host: Host) -> list[Part]:
     """Return the messenger, and the processes of the channels of campaigns."""
     return [
         *_workers("messenger", data_dir, options, shared, host),
