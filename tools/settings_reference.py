@@ -16,9 +16,10 @@ from starling_common.deploy_acls import AclSettings
 from starling_common.http.server import PublicHttp
 from starling_common.settings import Cassandra, Http, Kafka, SchemaRegistry, SecretKeys, ServiceSettings
 from starling_common.verify import VerifySettings
-from starling_delivery.settings import Email, EmailSettings
+from starling_delivery.settings import Email, EmailSettings, KitSettings
 from starling_delivery.settings import Settings as DeliverySettings
 from starling_ingest.settings import Settings as IngestSettings
+from starling_messenger.settings import Settings as MessengerSettings
 from starling_normalizer.settings import Settings as NormalizerSettings
 from starling_projector.settings import ProjectorSettings
 from starling_scaler.settings import ScaledNormalizer, ScaledSegmenter, ScalerSettings
@@ -72,6 +73,7 @@ class Section(NamedTuple):
 
 _SERVICE: Final = "Also the settings of [every service](#every-service)."
 _STREAM: Final = "Also the settings of [every service](#every-service) and of [stream workers](#stream-workers)."
+_CHANNEL: Final = "Also the settings of [every service](#every-service) and of [every channel](#every-channel)."
 _SPARK: Final = "Also the settings of [every service](#every-service) and of [every Spark job](#every-spark-job)."
 _LAKE: Final = (
     "Also the settings of [every service](#every-service), of [every Spark job](#every-spark-job) and of [the lake](#the-lake)."
@@ -85,8 +87,10 @@ SECTIONS: Final = (
     Section("Segmenter", f"`python -m starling_segmenter`. {_STREAM}", SegmenterSettings, (StreamSettings,)),
     Section("Projector", f"`python -m starling_projector`. {_SERVICE}", ProjectorSettings),
     Section("Segment API", f"`python -m starling_api`. {_SERVICE}", ApiSettings),
-    Section("Delivery", f"`python -m starling_delivery`. {_SERVICE}", DeliverySettings),
-    Section("Email", f"`STARLING_CHANNEL=email python -m starling_delivery`. {_SERVICE}", EmailSettings),
+    Section("Messenger", f"`python -m starling_messenger`. {_STREAM}", MessengerSettings, (StreamSettings,)),
+    Section("Every channel", "Read by each process that delivers, in addition to the settings of every service.", KitSettings),
+    Section("Delivery", f"`python -m starling_delivery`. {_CHANNEL}", DeliverySettings, (KitSettings,)),
+    Section("Email", f"`STARLING_CHANNEL=email python -m starling_delivery`. {_CHANNEL}", EmailSettings, (KitSettings,)),
     Section(
         "Scaler", "`python -m starling_scaler`, which scales the normalizer and the segmenter on Kubernetes.", ScalerSettings, ()
     ),

@@ -16,6 +16,8 @@ WEBHOOK: Final = "webhook"
 WEBHOOK_GROUP: Final = topics.stage(WEBHOOK).group
 
 EMAIL: Final = "email"
+CHANNEL_VARIABLE: Final = "STARLING_CHANNEL"
+"""The variable of `channel`, which decides about the model of the settings."""
 EMAIL_GROUP: Final = topics.stage(EMAIL).group
 
 
