@@ -135,7 +135,8 @@ class _Play:
         suppressions = tuple(Suppression(channel, digest, kind) for (channel, digest), kind in self._suppressed.items())
         devices = {channel: tuple(addresses) for channel, addresses in state.devices.items()}
         known = self._person().known(rules.channel)
-        person = Person(self.user_id, json.loads(state.traits), devices, tuple(state.consent), suppressions, known.history)
+        history = History(past for past in known.history.newest_first() if past.at <= asked.at)
+        person = Person(self.user_id, json.loads(state.traits), devices, tuple(state.consent), suppressions, history)
         outcome = decide(Message(rules, asked.at), person, workspace.policy, asked.at).outcome
         match outcome:
             case Defer(until, reason):

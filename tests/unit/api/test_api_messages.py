@@ -139,3 +139,10 @@ def test_a_policy_check_knows_what_the_messenger_keeps() -> None:
     unsubscribed = PersonState(traits=traits, consent=[ConsentChange("email", None, False, NOW)])
     refused = call(world(unsubscribed), "POST", "/v1/policy/check", json=CAPPED, role="see").json()
     assert refused["reason"] == "no_consent"
+
+
+def test_a_message_that_was_decided_ahead_of_the_clock_does_not_hinder_a_check() -> None:
+    traits = json.dumps({"email": "ada@example.com", "consent": {"email": True}})
+    state = PersonState(traits=traits, ledger=[PastMessage(NOW + 500, "email", "marketing")])
+    answer = call(world(state), "POST", "/v1/policy/check", json=CAPPED, role="see")
+    assert (answer.status_code, answer.json()["verdict"]) == (200, "send")  # vocabulary: verdict: a field of the contract

@@ -6,9 +6,9 @@ from typing import Any, Final
 
 import msgspec
 
+from starling_api.messages.people import KnownPerson
 from starling_api.policy.request import RequestedCheck
 from starling_common.time.instants import format_instant, parse_instant
-from starling_messages.state import PersonState
 from starling_policy import Decision, Defer, Drop, History, Message, Person, Send, decide
 from starling_segments import DefinitionRefused, FieldError
 
@@ -17,12 +17,16 @@ Document = dict[str, Any]
 _INSTANT_SUFFIX: Final = "_at"
 
 
-def with_known(requested: RequestedCheck, state: PersonState) -> RequestedCheck:
-    """Return the check with what the messenger keeps of the user, as far as the body does not give it."""
+def with_known(requested: RequestedCheck, known: KnownPerson) -> RequestedCheck:
+    """Return the check with what the messenger keeps of the user, as far as the body does not give it.
+
+    A message that was decided on arrival may be later than `as_of`, and than the instant of the check: it does not count.
+    """
+    state, at = known.state, known.as_of_ms if requested.at is None else requested.at
     kept: dict[str, Any] = {
         "devices": {channel: tuple(addresses) for channel, addresses in state.devices.items()},
         "consent_changes": tuple(state.consent),
-        "history": History(state.ledger),
+        "history": History(one for one in state.ledger if one.at <= at),
         "traits": msgspec.json.decode(state.traits),
     }
     names = {"devices": "devices", "consent": "consent_changes", "messages": "history", "traits": "traits"}

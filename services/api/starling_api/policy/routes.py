@@ -43,7 +43,7 @@ def check(services: UsedServices, caller: Viewer, wanted: Annotated[RequestedChe
     """
     known = services.people.person(caller.workspace, wanted.user)
     if known is not None and known.state != PersonState():
-        wanted = with_known(wanted, known.state)
+        wanted = with_known(wanted, known)
     reflected = as_of(known) or services.queries.as_of()
     traits: Any = wanted.traits
     if traits is None:
