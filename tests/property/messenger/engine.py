@@ -12,7 +12,7 @@ from starling_messages.effects import STEP_DROPPED, STEP_HELD_OUT, STEP_REQUESTE
 from starling_messages.events import device_of, event_of
 from starling_messages.person import Addressee, Happened, MembershipChange, Outcome, delivery_id
 from starling_messages.state import Origin, PersonState, decode_person, encode_person
-from starling_policy import ConsentChange, Defer, Drop, Message, Person, Suppression, address_digest, decide
+from starling_policy import ConsentChange, Defer, Drop, History, Message, Person, Suppression, address_digest, decide
 from starling_segments.engine.leaves import EventWithTraits
 from tests.property.messenger.story import (
     AddressSuppressed,
