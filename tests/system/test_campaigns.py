@@ -18,17 +18,26 @@ from starling_common.wire import Registry
 from starling_local.instance import Instance
 from starling_local.stack.parts.services import API_TOKEN, WRITE_KEY
 from starling_local.testing import embedded
+from tests.integration.delivery.smtp_sink import SmtpSink
+from tests.integration.stream.rig import wait_until
 from tests.system.conftest import Platform
 
-PARTS = {"ingest", "normalizer-0", "segmenter-0", "projector-0", "api", "messenger-0"}
+PARTS = {"ingest", "normalizer-0", "segmenter-0", "projector-0", "api", "messenger-0", "delivery-email-0"}
 NOON = "2026-01-05T12:00:00Z"
 USERS = [f"user-{number}" for number in range(200)]
-SMTP = {"key": "smtp", "channel": "email", "host": "127.0.0.1", "port": 25, "tls": "none", "from": "shop@example.com"}
+SMTP = {"key": "smtp", "channel": "email", "host": "127.0.0.1", "tls": "none", "from": "shop@example.com", "password": "s3cret"}
 CONTENT = {"subject": "Hello {{ traits.name }}", "text": "Hello"}
 
 
 @pytest.fixture(scope="module")
-def platform(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Platform]:
+def sink() -> Iterator[SmtpSink]:
+    found = SmtpSink()
+    yield found
+    found.close()
+
+
+@pytest.fixture(scope="module")
+def platform(tmp_path_factory: pytest.TempPathFactory, sink: SmtpSink) -> Iterator[Platform]:
     with (
         embedded(PARTS, tmp_path_factory.mktemp("campaigns"), clock="event", timeout_seconds=600) as at,
         httpx.Client(base_url=at.api_url, headers={"Authorization": f"Bearer {API_TOKEN}"}, timeout=30, trust_env=False) as api,
@@ -38,7 +47,7 @@ def platform(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Platform]:
         made(found, "/v1/segments", {"key": "buyers", "name": "Buyers", "where": {"event": "Order Completed"}})
         lapsing = {"all": [{"event": "Order Completed"}, {"not": {"event": "Order Completed", "within": "1d"}}]}
         made(found, "/v1/segments", {"key": "lapsing", "name": "Lapsing", "where": lapsing})
-        made(found, "/v1/targets", SMTP)
+        made(found, "/v1/targets", {**SMTP, "port": sink.port})
         found.settle()
         yield found
 
@@ -131,6 +140,18 @@ def test_each_buyer_is_written_to_once_while_the_messenger_is_killed(platform: P
     one = next(one for one in found if one["user_id"] == "user-7")
     assert (one["address"], one["purpose"], one["version"], one["target_key"]) == ("user-7@example.com", "transactional", 1, "smtp")
     assert Counter(one["variant"] for one in found).keys() == {"a", "b"}
+
+
+def test_the_mails_arrive_once_and_their_outcomes_come_back(platform: Platform, sink: SmtpSink) -> None:
+    wait_until(lambda: len(sink.mails) >= len(USERS), "every mail has arrived", 120)
+    assert Counter(sink.recipients()) == Counter(f"{user}@example.com" for user in USERS)
+    subject = b"Subject: Hello Ada\r\n"
+    assert all(subject in mail for _, mail in sink.mails)
+
+    def outcomes() -> list[str]:
+        return [one["outcome"] for one in platform.api.get("/v1/users/user-7/messages").json()["items"][0]["outcomes"]]
+
+    wait_until(lambda: outcomes() == ["SENDING", "SENT"], "the outcome has come back", 60)
 
 
 def test_a_delay_passes_with_the_clock_and_who_left_meanwhile_gets_nothing(platform: Platform) -> None:

@@ -208,7 +208,7 @@ class PersonState(msgspec.Struct, array_like=True):
         """Drop what no decision and no outcome needs any more at that instant."""
         if self.occasions:
             # An older event triggers nothing.
-            self.occasions = {found: at for found, at in self.occasions.items() if at > now - LATEST_MS}
+            self.occasions = {found: at for found, at in self.occasions.items() if at >= now - LATEST_MS}
         if self.remembered:
             self.remembered = [one for one in self.remembered if one.until > now]
         for segment, changes in self.segments.items():
