@@ -6,7 +6,7 @@ from typing import Any, Final
 import msgspec
 
 from starling_policy import ConsentChange, PastMessage
-from starling_policy.bounds import MAX_CONSENT_CHANGES, MAX_DEVICES, MAX_MESSAGES
+from starling_policy.bounds import DAY_MS, MAX_CONSENT_CHANGES, MAX_DEVICES, MAX_MESSAGES
 
 MAX_SHOWN: Final = 64
 """The newest decided messages of a person, whose outcomes are followed."""
@@ -207,8 +207,8 @@ class PersonState(msgspec.Struct, array_like=True):
     def forget(self, now: int) -> None:
         """Drop what no decision and no outcome needs any more at that instant."""
         if self.occasions:
-            # An older event triggers nothing.
-            self.occasions = {found: at for found, at in self.occasions.items() if at >= now - LATEST_MS}
+            # An older event triggers nothing. Its age counts by its receipt, and a day is more than the clock is ahead of that.
+            self.occasions = {found: at for found, at in self.occasions.items() if at > now - LATEST_MS - DAY_MS}
         if self.remembered:
             self.remembered = [one for one in self.remembered if one.until > now]
         for segment, changes in self.segments.items():
