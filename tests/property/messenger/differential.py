@@ -42,8 +42,10 @@ class Difference(AssertionError):
     """An engine and the oracle decide differently."""
 
 
-def run_stories(engine: Engine, examples: int) -> Counter[str]:
+def run_stories(engine: Engine, examples: int, *, same: bool = False) -> Counter[str]:
     """Compare an engine with the oracle over so many stories; return how often each status and reason occurred.
+
+    `same`: the stories of every run are the same.
 
     Raises:
         Difference: for the smallest story found, with its inputs and what both make of it.
@@ -55,6 +57,7 @@ def run_stories(engine: Engine, examples: int) -> Counter[str]:
         max_examples=examples,
         deadline=None,
         database=None,
+        derandomize=same,
         report_multiple_bugs=False,
         phases=(Phase.generate, Phase.shrink),
         suppress_health_check=list(HealthCheck),

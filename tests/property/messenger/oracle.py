@@ -50,8 +50,8 @@ Pause, archive, versions
 
 Consent and profile
 
-24. The newest explicit change by `at` counts, the later arrival at a tie, whatever the instant of the evaluation: `at` is by the
-    wall clock.
+24. The newest explicit change by `at` counts, a refusal at a tie, whatever the instant of the evaluation: `at` is by the wall
+    clock.
 25. `consent` in the traits is nested.
 26. Neither consent nor traits wake a message.
 
@@ -390,8 +390,8 @@ class Oracle:
 
     def _consents(self, channel: str, purpose: str) -> bool:
         explicit = [
-            (one.at, position, one.granted)
-            for position, one in enumerate(self._all(ConsentChanged))
+            (one.at, not one.granted, one.granted)
+            for one in self._all(ConsentChanged)
             if one.channel == channel and one.purpose in (None, purpose)
         ]
         if explicit:
