@@ -70,6 +70,8 @@ LOOK_MS: Final = 600_000
 """How often a message of a paused campaign is looked at, from its due instant on."""
 UNKNOWN_MS: Final = 600_000
 """A message that a channel began to send and never reported is unknown after this time."""
+AHEAD_MS: Final = 300_000
+"""How far an event may be ahead of its arrival under the wall clock, and still be decided on arrival."""
 EARLIEST_ZONE_MS: Final = 14 * 3_600_000
 """The offset of UTC+14, where a local time comes first."""
 LEDGER_MS: Final = 90 * 86_400_000
@@ -242,6 +244,8 @@ class Addressee:
         due_at, segment = event.at + found.campaign.delay_ms, trigger.while_segment
         one = Pending(found.campaign.key, event.event_id, due_at, event.at, origin, segment=segment, event=event.text)
         self._await(found, one)
+        if self.unknown_ms is not None and event.at > event.arrived_at + AHEAD_MS:
+            one.immediate = False  # an imported event of the future: its message waits for its time
 
     def _await(self, found: InForce, one: Pending) -> None:
         """Let a new message wait for its first evaluation, with the cancellations that are known already."""

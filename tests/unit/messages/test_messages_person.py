@@ -135,6 +135,13 @@ def test_a_late_event_is_evaluated_at_the_clock_unless_it_is_older_than_the_expi
     assert story.steps == [("hello", "REQUESTED", None, 0)] * count
 
 
+def test_an_imported_event_of_the_future_waits_for_its_time() -> None:
+    story = Story().define(EVENT).does("Signed Up", NOW + DAY_MS, received_at=NOW)
+    assert story.steps == []
+    assert story.define(campaign(key="other")).enters("vip", NOW + 5).steps == [("other", "REQUESTED", None, 5)]
+    assert story.until(NOW + DAY_MS).steps[1:] == [("hello", "REQUESTED", None, DAY_MS)]
+
+
 @pytest.mark.parametrize(("after_ms", "step"), [(0, "REQUESTED"), (-1, "DROPPED")])
 def test_reentry_is_allowed_exactly_after_its_time(after_ms: int, step: str) -> None:
     story = Story().define(campaign(reentry={"after": "1d"})).enters("vip", NOW).leaves("vip", NOW + 1)
