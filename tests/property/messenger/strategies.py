@@ -282,10 +282,11 @@ class _Author:
                 world.triggered(key, event.event_id, event.event_time)
 
     def repeat(self) -> None:
-        """Repeat an event that came after the last activation."""
+        """Repeat an event that came after the last activation, at most a week ago. An older one arrives as a new event."""
         recent: list[EventReceived] = []
         for one in self.world.inputs:
             recent = [] if isinstance(one, CampaignActivated) else [*recent, *([one] if isinstance(one, EventReceived) else [])]
+        recent = [one for one in recent if one.received_at > self.world.now - 7 * DAY]
         if recent:
             self.world.put(self.choices.one_of(recent))
 
