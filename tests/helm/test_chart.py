@@ -262,16 +262,17 @@ def test_existing_secrets_win_and_the_chart_creates_none() -> None:
     assert of_kind(rendered(secrets | {"secretKeys": {"existingSecret": "sealing-keys"}}), "Secret") == []
 
 
-def test_the_api_and_delivery_alone_have_the_key_that_the_chart_generates(monkeypatch: pytest.MonkeyPatch) -> None:
-    manifests = rendered()
+def test_the_api_and_the_channels_alone_have_the_key_that_the_chart_generates(monkeypatch: pytest.MonkeyPatch) -> None:
+    manifests = rendered({"email": {"enabled": True}})
     secret = named(manifests, "Secret", f"{RELEASE}-starling-secret-keys")
     # A second rendering has another key: it must not replace the first, and an uninstallation must not delete it.
     assert secret["immutable"]
     assert secret["metadata"]["annotations"] == {"helm.sh/resource-policy": "keep"}
     variables = {one.component: environment(one, manifests, SECRETS) for one in workloads(manifests)}
-    assert {name for name, given in variables.items() if "STARLING_SECRETS__KEYS" in given} == {"api", "delivery"}
-    for component in ("api", "delivery"):
-        assert Sealer.of(parsed(component, {}, monkeypatch).secrets).key_id == "generated"  # type: ignore[attr-defined]
+    assert {name for name, given in variables.items() if "STARLING_SECRETS__KEYS" in given} == {"api", "delivery", "email"}
+    for component in ("api", "delivery", "email"):
+        values = {"email": {"enabled": True}}
+        assert Sealer.of(parsed(component, values, monkeypatch).secrets).key_id == "generated"  # type: ignore[attr-defined]
         assert Sealer.of(parsed(component, {}, monkeypatch, "everything").secrets).key_id == "2026"  # type: ignore[attr-defined]
 
 
