@@ -18,6 +18,7 @@ from starling_common.settings import SaslMechanism, SecurityProtocol
 from starling_delivery.settings import EmailSettings
 from starling_delivery.settings import Settings as DeliverySettings
 from starling_ingest.settings import Settings as IngestSettings
+from starling_messenger.settings import Settings as MessengerSettings
 from starling_normalizer.settings import Settings as NormalizerSettings
 from starling_projector.settings import ProjectorSettings
 from starling_scaler.settings import ScalerSettings
@@ -35,6 +36,7 @@ MODELS: Final[Mapping[str, type[BaseSettings]]] = {
     "projector": ProjectorSettings,
     "api": ApiSettings,
     "delivery": DeliverySettings,
+    "messenger": MessengerSettings,
     "email": EmailSettings,
     "scaler": ScalerSettings,
     "profiles": ProfilesSettings,

@@ -23,8 +23,8 @@ VALUES: dict[str, Any] = yaml.safe_load((CHART / "values.yaml").read_text())
 PROJECT = tomllib.loads((ROOT / "pyproject.toml").read_text())
 ENTRY = {
     "ingest": "starling_ingest", "normalizer": "starling_normalizer", "segmenter": "starling_segmenter",
-    "projector": "starling_projector", "api": "starling_api", "delivery": "starling_delivery", "scaler": "starling_scaler",
-    "deploy": "starling_common.deploy", "spark": "starling_spark.submit",
+    "projector": "starling_projector", "api": "starling_api", "delivery": "starling_delivery", "messenger": "starling_messenger",
+    "scaler": "starling_scaler",    "deploy": "starling_common.deploy", "spark": "starling_spark.submit",
 }  # fmt: skip
 """Target -> the module that its image runs."""
 JOBS = tuple(sorted(path.name for path in (ROOT / "spark/starling_spark/jobs").iterdir() if (path / "__main__.py").is_file()))
@@ -32,6 +32,7 @@ ALSO = {
     "spark": (*(f"starling_spark.jobs.{job}" for job in JOBS), "starling_spark.lost_input"),
     "normalizer": ("starling_stream.inspect.operations", "starling_stream.worker.scaled_in"),
     "segmenter": ("starling_stream.inspect.operations", "starling_stream.worker.scaled_in"),
+    "messenger": ("starling_stream.inspect.operations", "starling_stream.worker.scaled_in"),
 }
 """Target -> other modules that are run in its image."""
 IMPLIED = {"zoneinfo": "tzdata", "httpcore": "sniffio"}

@@ -128,7 +128,7 @@ def test_a_release_with_the_longest_name_has_names_that_kubernetes_accepts() -> 
 @EVERY
 def test_every_pod_has_the_environment_of_its_process(ci: str, monkeypatch: pytest.MonkeyPatch) -> None:
     found = workloads(objects(ci))
-    assert {one.component for one in found} >= set(READS) - {"lake", "scaler", "email"}
+    assert {one.component for one in found} >= set(READS) - {"lake", "scaler", "email", "messenger"}
     for one in found:
         model = READS[one.component]
         variables_of_pod = environment(one, objects(ci), SECRETS)
@@ -413,6 +413,7 @@ def test_a_pod_has_more_time_to_stop_than_its_process_needs() -> None:
         # The transaction that is open, and the time after which a worker leaves without an answer of the broker.
         "normalizer": default(MODELS["normalizer"], "transaction_timeout_seconds") + 10,
         "segmenter": default(MODELS["segmenter"], "transaction_timeout_seconds") + 10,
+        "messenger": default(MODELS["messenger"], "transaction_timeout_seconds") + 10,
     }
     given = {pod.component: pod.spec.get("terminationGracePeriodSeconds") for pod in workloads(objects("production"))}
     assert {name for name, seconds in needed.items() if given[name] <= seconds} == set()
@@ -420,7 +421,7 @@ def test_a_pod_has_more_time_to_stop_than_its_process_needs() -> None:
 
 def test_workers_are_stateful_sets_whose_pods_are_members_of_the_group() -> None:
     found = of_kind(objects("production"), "StatefulSet")
-    assert {Workload(one).component for one in found} == {"normalizer", "segmenter"}
+    assert {Workload(one).component for one in found} == {"normalizer", "segmenter", "messenger"}
     for one in found:
         spec = one["spec"]
         assert spec["podManagementPolicy"] == "Parallel"
