@@ -207,7 +207,7 @@ class PersonState(msgspec.Struct, array_like=True):
     def forget(self, now: int) -> None:
         """Drop what no decision and no outcome needs any more at that instant."""
         if self.occasions:
-            # An event is `LATEST_MS` old at most when it is received, and is repeated within as much again, and a day for the clock.
+            # An event is at most `LATEST_MS` old when it is received, and repeated within as much again; a day is for the clock.
             self.occasions = {found: at for found, at in self.occasions.items() if at > now - 2 * LATEST_MS - DAY_MS}
         if self.remembered:
             self.remembered = [one for one in self.remembered if one.until > now]
