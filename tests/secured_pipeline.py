@@ -17,7 +17,7 @@ from starling_common.testing import Service, eventually, own_keyspace, running
 from tests.conftest import Stack
 from tests.secured_broker import Secured
 
-SERVICES = ("ingest", "normalizer", "segmenter", "projector", "api", "delivery")
+SERVICES = ("ingest", "normalizer", "segmenter", "projector", "api", "delivery", "messenger")
 USERS = (*SERVICES, "deploy", "audience-report", "auditor", "operator")
 WRITE_KEY, TOKEN = "a-write-key", "an-api-token"
 SECRETS_KEY = new_key("a")
@@ -96,6 +96,10 @@ class Pipeline:
 
     def track(self, user: str, event: str) -> None:
         answer = self.ingest.post("/v1/track", json={"userId": user, "event": event, "properties": {}})
+        assert (answer.status_code, answer.json()["success"]) == (200, True), answer.text
+
+    def identify(self, user: str, traits: Mapping[str, object]) -> None:
+        answer = self.ingest.post("/v1/identify", json={"userId": user, "traits": traits})
         assert (answer.status_code, answer.json()["success"]) == (200, True), answer.text
 
     def define(self, path: str, document: Mapping[str, object]) -> None:

@@ -47,6 +47,7 @@ NOT_IN_THE_TEST = {
     ("segmenter", "accounts.tallies"): "no segment of accounts",
     ("segmenter", "segments.backfill-states"): "no backfill",
     ("projector", "projector.dlq"): "no refused record",
+    ("messenger", "messenger.dlq"): "no refused record",
     ("api", "segments.backfills"): "no backfill",
     ("api", "computed-traits.definitions"): "no computed trait",
     **{("delivery", f"delivery.retry.{delay}"): "no retry that late" for delay in ("5m", "30m", "2h", "5h", "10h")},
@@ -70,6 +71,7 @@ def test_the_pipeline_works_with_the_computed_rights_alone(secure: Secure) -> No
         with secure_pipeline(secure) as pipeline:
             _define(pipeline, secret, receivers)
             for user in ("ada", "grace"):
+                pipeline.identify(user, {"email": f"{user}@example.com"})
                 pipeline.track(user, "Bought")
             eventually(lambda: pipeline.members("buyers") == {"ada", "grace"})
             _send_the_rest(pipeline)
@@ -78,8 +80,11 @@ def test_the_pipeline_works_with_the_computed_rights_alone(secure: Secure) -> No
         # Other processes restore the states, and the deploy step compares what exists.
         done = run([sys.executable, "-m", "starling_common.deploy"], secure.environment("deploy"))
         assert done.returncode == 0, done.stderr
-        with secure.process("normalizer", ready=False) as normalizer, secure.process("segmenter", ready=False) as segmenter:
-            eventually(lambda: normalizer.is_ready() and segmenter.is_ready())
+        with ExitStack() as restored:
+            stages = [
+                restored.enter_context(secure.process(name, ready=False)) for name in ("normalizer", "segmenter", "messenger")
+            ]
+            eventually(lambda: all(stage.is_ready() for stage in stages))
     decisions = secure.broker.decisions()
     denied = {one for one in decisions if one.outcome == "Denied" and one.user.startswith("starling-")}
     assert denied == set()
@@ -92,6 +97,14 @@ def _define(pipeline: Pipeline, secret: str, receivers: list[Receiver]) -> None:
     for number, receiver in enumerate(receivers):
         webhook = {"key": f"hook-{number}", "url": receiver.url, "secret": secret, "segments": ["buyers"]}
         pipeline.define("/v1/webhooks", webhook)
+    # Both campaigns have the same trigger; the second one drops its message, because no user consents.
+    smtp = {"key": "smtp", "channel": "email", "host": "127.0.0.1", "port": 25, "tls": "none", "from": "shop@example.com"}
+    pipeline.define("/v1/targets", smtp)
+    for key, purpose in (("thanks", "transactional"), ("news", "marketing")):
+        variants = [{"key": "a", "weight": 100, "content": {"subject": "Hello", "text": "Hello"}}]
+        campaign = {"key": key, "name": key, "trigger": {"enter": "buyers"}, "channel": "email", "target": "smtp"}
+        pipeline.define("/v1/campaigns", {**campaign, "purpose": purpose, "variants": variants})
+        eventually(lambda key=key: pipeline.api.post(f"/v1/campaigns/{key}/activate").is_success)
     for path, document in (("/v1/lists/vips", {"name": "VIPs"}), ("/v1/lists/vips/members", {"users": ["ada"]})):
         answer = pipeline.api.put(path, json=document)
         assert answer.is_success, answer.text
@@ -114,6 +127,11 @@ def _send_the_rest(pipeline: Pipeline) -> None:
         assert answer.is_success, answer.text
     answer = pipeline.api.put("/v1/policy", json={"quiet_hours": {"from": "21:00", "to": "08:00"}})
     assert answer.is_success, answer.text
+    answer = pipeline.api.put("/v1/users/ada/consent", json={"channel": "email", "granted": True})
+    assert answer.is_success, answer.text
+    answer = pipeline.api.post("/v1/suppressions/email", json={"addresses": ["bounced@example.com"]})
+    assert answer.is_success, answer.text
+    eventually(lambda: len(pipeline.api.get("/v1/users/grace/messages").json()["items"]) == 2)
     for path in ("/v1/feed", "/v1/audit", "/v1/outcomes"):
         assert pipeline.api.get(path).json()["items"], path
     assert pipeline.api.post("/v1/segments/preview", json={"where": {"event": "Bought"}}).json()["estimate"] == 2
