@@ -7,6 +7,7 @@ import subprocess
 import sys
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import ExitStack
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -104,10 +105,14 @@ def _define(pipeline: Pipeline, secret: str, receivers: list[Receiver]) -> None:
         variants = [{"key": "a", "weight": 100, "content": {"subject": "Hello", "text": "Hello"}}]
         campaign = {"key": key, "name": key, "trigger": {"enter": "buyers"}, "channel": "email", "target": "smtp"}
         pipeline.define("/v1/campaigns", {**campaign, "purpose": purpose, "variants": variants})
-        eventually(lambda key=key: pipeline.api.post(f"/v1/campaigns/{key}/activate").is_success)
+        eventually(partial(_is_activated, pipeline, key))
     for path, document in (("/v1/lists/vips", {"name": "VIPs"}), ("/v1/lists/vips/members", {"users": ["ada"]})):
         answer = pipeline.api.put(path, json=document)
         assert answer.is_success, answer.text
+
+
+def _is_activated(pipeline: Pipeline, key: str) -> bool:
+    return pipeline.api.post(f"/v1/campaigns/{key}/activate").is_success
 
 
 def _send_the_rest(pipeline: Pipeline) -> None:
