@@ -23,7 +23,7 @@ _HOLD_MS: Final = 20
 _CHANGE_FIELDS: Final = (
     "received_at", "workspace", "user_id", "segment_key", "status", "sequence", "effective_at", "cause", "correlation_id",
 )  # fmt: skip
-_PROFILE_FIELDS: Final = ("received_at", "event_time", "change", "traits", "order", "previous_order")
+_PROFILE_FIELDS: Final = ("received_at", "event_time", "change", "traits", "correlation_id", "order", "previous_order")
 _REPORT_FIELDS: Final = ("received_at", "event_time", "delivery_id", "outcome", "detail", "campaign")
 _CONSENT_FIELDS: Final = ("received_at", "workspace", "user_id", "channel", "purpose", "granted", "changed_at", "source")
 _new = tuple.__new__  # hot: a named tuple's own constructor takes twice as long
@@ -35,6 +35,14 @@ class Changed(NamedTuple):
 
     change: MembershipChange
     origin: Origin
+
+
+class Snapshot(NamedTuple):
+    """One `ProfileChanged`; `traits` is JSON text."""
+
+    change: str
+    traits: str
+    correlation_id: str
 
 
 class Reported(NamedTuple):
@@ -156,7 +164,7 @@ class Messenger:
             device = device_of(event)
             selected = self._selected(key, event, workspace, unit)
         except INVALID_JSON as error:
-            unit.refuse(record, "bad_json", f"the event's JSON is invalid: {error}")
+            unit.refuse(record._replace(value=event.seen), "bad_json", f"the event's JSON is invalid: {error}")
             return
         if not selected and device is None:
             return
@@ -186,9 +194,10 @@ class Messenger:
         return event.received_at // 1000 if self.clock is Clock.WALL else max(unit.stream_time_ms, 0)
 
     def _profile(self, record: Inbound, unit: Unit[PersonState]) -> None:
-        change, traits = record.value
-        if change not in _TRAIT_CHANGES:
-            unit.refuse(record, "not_yet", f"profile changes of the kind {change} are not implemented")
+        snapshot: Snapshot = record.value
+        traits = snapshot.traits
+        if snapshot.change not in _TRAIT_CHANGES:
+            unit.refuse(record, "not_yet", f"profile changes of the kind {snapshot.change} are not implemented")
             return
         person = self._advanced(record.key, unit)
         if person.state.traits != traits:
@@ -274,8 +283,8 @@ def _profile_decoder(codec: Codec) -> Callable[[bytes], Decoded]:
     read = FieldReader(codec, _PROFILE_FIELDS)
 
     def decode(value: bytes) -> Decoded:
-        received_at, event_time, change, traits, order, previous = read(value)
-        return Decoded((change, traits), order or received_at, event_time, None, previous if order else None)
+        received_at, event_time, *snapshot, order, previous = read(value)
+        return Decoded(Snapshot(*snapshot), order or received_at, event_time, None, previous if order else None)
 
     return decode
 

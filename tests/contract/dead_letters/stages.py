@@ -12,7 +12,16 @@ from confluent_kafka import Message, Producer
 from prometheus_client import CollectorRegistry
 
 from starling_common.headers import Headers, header
-from starling_common.kafka.topics import BEHAVIOUR, CLOCK, MEMBERSHIP, PROFILE, load_catalogue
+from starling_common.kafka.topics import (
+    BEHAVIOUR,
+    CAMPAIGN_PROGRESS,
+    CLOCK,
+    DELIVERY,
+    MEMBERSHIP,
+    MESSENGER_PROGRESS,
+    PROFILE,
+    load_catalogue,
+)
 from starling_common.settings import Clock, Http, Kafka, SchemaRegistry
 from starling_common.telemetry.metrics import Metrics
 from starling_common.time.instants import wall_clock_ms
@@ -23,6 +32,11 @@ from starling_delivery.channel import Message as ChannelMessage
 from starling_delivery.outbox import Outbox
 from starling_delivery.settings import Settings
 from starling_items.work import StageDependencies
+from starling_messages.campaigns import Campaigns
+from starling_messenger.agents import Messenger, Sources
+from starling_messenger.agents import describe as describe_messenger
+from starling_messenger.progress import ProgressReporter
+from starling_messenger.records import Emitter, Formats
 from starling_normalizer.agents import Normalizer, NormalizerDependencies, normalizer_service
 from starling_projector.agents import Limits, Parts, Projector
 from starling_projector.dead_letters import DeadLetters
@@ -174,6 +188,15 @@ def segmenter() -> Refuse:
     formats, definitions = build_formats(MemoryRegistry().codec), DefinitionLog()
     counts = Counts(Metrics(CollectorRegistry()))
     return _stream(describe(Segmenter(formats, definitions, counts, Clock.WALL, lambda: 0)), PROFILE)
+
+
+def messenger() -> Refuse:
+    codecs = {topic: codec_of(topic) for topic in load_catalogue().topics}
+    formats = Formats(codecs["delivery.requests.email"], codecs[DELIVERY], codecs[CAMPAIGN_PROGRESS])
+    sources = Sources(lambda: (Campaigns(), 0), lambda *_address: None)
+    progress = ProgressReporter(codecs[MESSENGER_PROGRESS], lambda: 0)
+    found = Messenger(codecs.__getitem__, sources, Emitter(formats), progress, Clock.WALL, lambda: 0)
+    return _stream(describe_messenger(found), PROFILE)
 
 
 class _Source:
@@ -343,6 +366,7 @@ def views_job() -> Refuse:
 STAGES: Final[Mapping[str, Callable[[], Refuse]]] = {
     "normalizer": normalizer,
     "segmenter": segmenter,
+    "messenger": messenger,
     "projector": projector,
     "delivery": delivery,
     "profiles": profiles_job,

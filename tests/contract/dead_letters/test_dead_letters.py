@@ -16,9 +16,9 @@ RECEIVED_AT = ARRIVED_MS * 1000 + 456
 TRACE = "00-0af7651916cd43dd8448eb211c80319c-b7ad6b7169203331-01"
 HEADERS: Headers = [("correlation_id", b"c-header"), ("traceparent", TRACE.encode()), ("note", b"kept")]
 INPUTS = dict.fromkeys(STAGES, BEHAVIOUR) | {
-    "normalizer": "ingest.track", "segmenter": PROFILE, "projector": MEMBERSHIP, "delivery": MEMBERSHIP,
+    "normalizer": "ingest.track", "segmenter": PROFILE, "messenger": PROFILE, "projector": MEMBERSHIP, "delivery": MEMBERSHIP,
 }  # fmt: skip
-OFFSETS = dict.fromkeys(STAGES, OFFSET) | {"normalizer": 0, "segmenter": 0}
+OFFSETS = dict.fromkeys(STAGES, OFFSET) | {"normalizer": 0, "segmenter": 0, "messenger": 0}
 
 
 def unreadable(stage: str) -> bytes:
@@ -51,6 +51,7 @@ READABLE: dict[str, tuple[dict[str, Any], str]] = {
         received("track", {"event": ""}, workspace="acme", received_at=RECEIVED_AT, correlation_id="c-own"), "missing_event",
     ),
     "segmenter": (profile(), "not_yet"),
+    "messenger": (profile(), "not_yet"),
     "projector": (of_change() | {"user_id": ""}, "bad_identifier"),
     "delivery": (of_change(), "not_delivered"),
     "profiles": (event(properties="[1]"), "bad_event"),

@@ -34,7 +34,7 @@ DEFINITION: dict[str, Any] = {
 REPORT: dict[str, Any] = {
     "workspace": "acme", "user_id": "ada", "event_time": 5, "event_id": "e1", "received_at": 9, "correlation_id": "c",
     "delivery_id": "d", "channel": "webhook", "target_key": "crm", "outcome": "RETRYING", "attempt": 1, "status_code": 503,
-    "detail": None, "segment_key": "vip",
+    "detail": None, "segment_key": "vip", "campaign": None,
 }  # fmt: skip
 
 

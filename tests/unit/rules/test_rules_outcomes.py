@@ -16,6 +16,7 @@ from starling_rules.inputs import build_past_formats
 REPORT: Final[dict[str, Any]] = {
     "received_at": 5_000_000, "workspace": "acme", "user_id": "ada", "event_id": "e", "delivery_id": "d", "channel": "webhook",
     "target_key": "crm", "outcome": "DELIVERED", "attempt": 2, "status_code": 204, "detail": None, "segment_key": "vip",
+    "campaign": None,
     "event_time": 9_000, "correlation_id": "c",
 }  # fmt: skip
 
