@@ -458,8 +458,10 @@ class Addressee:
             return
         ledger = self.state.ledger
         for i, past in enumerate(ledger):
-            if past.at == message.decided_at and past.campaign == message.campaign and not past.held_out:
+            # Several messages of the campaign may have that instant: each gives back the slot of one.
+            if (past.at, past.campaign) == (message.decided_at, message.campaign) and not (past.held_out or past.slot_returned):
                 ledger[i] = past._replace(slot_returned=True)
+                break
         now = max(self.clock, self.state.evaluated_until)
         for one in self.state.pending:
             if one.deferred:

@@ -180,6 +180,14 @@ def test_a_failure_gives_the_slot_back_and_wakes_the_waiting_message() -> None:
     assert story.steps[-2:] == [("hello", "FAILED", "refused", 2 * HOUR_MS), ("other", "REQUESTED", None, 2 * HOUR_MS)]
 
 
+def test_of_two_messages_at_one_instant_a_failure_gives_one_slot_back() -> None:
+    story = Story(CONSENTING).define(campaign(trigger={"event": {"event": "Signed Up"}}, **MARKETING))
+    story.policy(caps=[{"limit": 2, "per": "1d"}])
+    for i in range(4):
+        story.does("Signed Up", NOW, event_id=str(i))
+    assert [step[1] for step in story.receives("FAILED", NOW + 1).steps] == ["REQUESTED", "REQUESTED", "FAILED", "REQUESTED"]
+
+
 @pytest.mark.parametrize(("priority", "first"), [(51, "other"), (49, "hello"), (50, "hello")])
 def test_a_free_slot_goes_to_the_highest_priority_then_the_earlier_due_then_the_key(priority: int, first: str) -> None:
     story = two_campaigns(priority=priority).define(
