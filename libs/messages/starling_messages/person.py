@@ -171,6 +171,10 @@ class Addressee:
                 value = None if path is None else event.value_of(path)
                 self._selected(Remembered(use.value, campaign, event.at, event.at, value))
 
+    def replace_traits(self, traits: str) -> None:
+        """Replace the traits, a JSON object."""
+        self.state.traits, self._traits = traits, None
+
     def listed(self, campaign: str, origin: Origin) -> None:
         """Apply the listing of the person for a broadcast: a member at its instant, who is written to once."""
         found = self.campaigns.campaigns.get(campaign)

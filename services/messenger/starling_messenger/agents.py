@@ -169,13 +169,13 @@ class Messenger:
         if not selected and device is None:
             return
         person = self._advanced(key, unit)
-        changed = device is not None and _register(person.state, device)
+        if device is not None:
+            _register(person.state, device)
         happened = Happened(event.event_id, event.seen.time_ms, self._arrived(event, unit), event.text(), event.number)
         origin = Origin(event.received_at, event.seen.correlation_id)
         for use, campaign in selected:
             person.does(happened, use, campaign, origin)
-        if selected or changed:
-            self._conclude(key, person, unit)
+        self._conclude(key, person, unit)
 
     def _workspace(self, key: bytes) -> Workspace:
         name = workspace_of(key)
@@ -195,14 +195,12 @@ class Messenger:
 
     def _profile(self, record: Inbound, unit: Unit[PersonState]) -> None:
         snapshot: Snapshot = record.value
-        traits = snapshot.traits
         if snapshot.change not in _TRAIT_CHANGES:
             unit.refuse(record, "not_yet", f"profile changes of the kind {snapshot.change} are not implemented")
             return
         person = self._advanced(record.key, unit)
-        if person.state.traits != traits:
-            person.state.traits = traits
-            self._conclude(record.key, person, unit)
+        person.replace_traits(snapshot.traits)
+        self._conclude(record.key, person, unit)
 
     def _change(self, record: Inbound, unit: Unit[PersonState]) -> None:
         changed: Changed = record.value
@@ -225,7 +223,10 @@ class Messenger:
         self._conclude(record.key, person, unit)
 
     def _advanced(self, key: bytes, unit: Unit[PersonState]) -> Addressee:
-        """Return the person with everything decided that was due before the present record."""
+        """Return the person with everything decided that was due before the present record.
+
+        The caller concludes: what was decided here is stored and emitted there, whether or not the record changes anything.
+        """
         person = self._addressee(key, unit.get(key) or PersonState(), unit)
         person.advance()
         return person
@@ -263,9 +264,9 @@ def describe(messenger: Messenger) -> Service[PersonState]:
     )
 
 
-def _register(state: PersonState, device: Device) -> bool:
+def _register(state: PersonState, device: Device) -> None:
     change = state.registers if device.present else state.unregisters
-    return change(device.channel, device.address)
+    change(device.channel, device.address)
 
 
 def _event_decoder(codec: Codec) -> Callable[[bytes], Decoded]:

@@ -1,0 +1,69 @@
+"""The messenger on the fold of the stream layer, with states in memory."""
+
+import json
+from typing import Any
+
+import pytest
+
+from starling_common.kafka.topics import (
+    BEHAVIOUR,
+    CAMPAIGN_PROGRESS,
+    DELIVERY,
+    MEMBERSHIP_STATE,
+    MESSENGER_PROGRESS,
+    PROFILE,
+    SEGMENT_CLOCK,
+    load_catalogue,
+)
+from starling_common.settings import Clock
+from starling_common.wire import Codec
+from starling_messages.campaigns import Campaigns, fold_definition
+from starling_messenger.agents import Messenger, Sources, describe
+from starling_messenger.progress import ProgressReporter
+from starling_messenger.records import REQUEST_TOPICS, Emitter, Formats
+from starling_stream.testing import Fed, MemoryTask
+from tests.unit.messages.stories import HOUR_MS, NOW, campaign
+
+KEY = b"default/ada"
+TRAITS = json.dumps({"email": "ada@example.com"})
+CODECS = {name: Codec(topic.schema, 7, lambda _id: "") for name, topic in load_catalogue().topics.items()}
+
+
+def filled(topic: str, **given: Any) -> bytes:
+    plain = {"string": "x", "long": 0, "int": 0}
+    fields = json.loads(CODECS[topic].schema)["fields"]
+    rest: dict[str, Any] = {"cause": {"kind": "EVENT", "message_id": None, "event_name": None}, "status": "ENTERED"}
+    for field in fields:
+        kind = field["type"]["type"] if isinstance(field["type"], dict) else field["type"]
+        rest.setdefault(field["name"], [] if kind == "array" else plain.get(kind) if isinstance(kind, str) else None)
+    return CODECS[topic].encode({**rest, "workspace": "default", "user_id": "ada", **given})
+
+
+def task() -> MemoryTask[Any]:
+    record = {"workspace": "default", "kind": "campaign", "key": "hello", "version": 1, "action": "ACTIVATED", "recorded_at": 0}
+    outcome: Any = fold_definition(Campaigns(), {**record, "document": json.dumps(campaign(delay="1h"))})
+    formats = Formats(CODECS[REQUEST_TOPICS["email"]], CODECS[DELIVERY], CODECS[CAMPAIGN_PROGRESS])
+    progress = ProgressReporter(CODECS[MESSENGER_PROGRESS], lambda: 0)
+    sources = Sources(lambda: (outcome.value, 1), lambda *_address: None)
+    made = MemoryTask(describe(Messenger(CODECS.__getitem__, sources, Emitter(formats), progress, Clock.WALL, lambda: NOW * 1000)))
+    made.feed(PROFILE, KEY, filled(PROFILE, change="TRAITS", traits=TRAITS, event_time=NOW))
+    change = filled(MEMBERSHIP_STATE, segment_key="vip", sequence=1, effective_at=NOW, received_at=NOW * 1000)
+    made.feed(MEMBERSHIP_STATE, KEY + b"/vip", change)
+    return made
+
+
+@pytest.mark.parametrize(
+    "record",
+    [
+        pytest.param((PROFILE, {"change": "TRAITS", "traits": TRAITS, "event_time": NOW}), id="the same traits again"),
+        pytest.param((BEHAVIOUR, {"context": '{"device":{"token":"t"}}', "properties": "{}", "name": "Opened"}), id="a device"),
+    ],
+)
+def test_a_record_that_changes_nothing_loses_no_message_that_is_due_in_its_unit(record: tuple[str, dict[str, Any]]) -> None:
+    found, (topic, given) = task(), record
+    if topic == BEHAVIOUR:
+        found.feed(topic, KEY, filled(topic, **given))  # the device is known from here on
+    tick = Fed(SEGMENT_CLOCK, None, filled(SEGMENT_CLOCK, instant=NOW + 2 * HOUR_MS))
+    found.feed_all([tick, Fed(topic, KEY, filled(topic, **given))])
+    assert len(found.take_outputs(REQUEST_TOPICS["email"])) == 1
+    assert found.take_outputs(REQUEST_TOPICS["email"]) == []
