@@ -38,6 +38,8 @@ class Counter:
         self.plan_before: bytes | None = None
         self.prefixes: Sequence[bytes] | None = None
         self.seen_in_history: list[int] = []
+        self.outputs = 1
+        """Outputs of each record, and of each switched key as many more."""
 
     def decode(self, topic: str, value: bytes) -> Decoded:
         try:
@@ -60,7 +62,8 @@ class Counter:
         state.total += 1
         state.last_ms = max(state.last_ms, unit.stream_time_ms)
         unit.put(record.key, state, state.last_ms + HOUR_MS)
-        unit.emit(self.out, record.key, b"%d" % state.total, record.received_at, [])
+        for _ in range(self.outputs):
+            unit.emit(self.out, record.key, b"%d" % state.total, record.received_at, [])
 
     def fire(self, key: bytes, unit: Unit[Counted]) -> None:
         state = unit.get(key)
@@ -83,6 +86,8 @@ class Counter:
     def switch(self, key: bytes, state: Counted, unit: Unit[Counted]) -> None:
         state.plan = self.plan.decode()
         unit.put(key, state, state.last_ms + HOUR_MS)
+        for _ in range(self.outputs - 1):
+            unit.emit(self.out, key, self.plan, 0, [])
 
     def after_switch(self, unit: Unit[Counted]) -> None:
         unit.emit(self.out, b"plan", b"%s after %d" % (self.plan, len(self.seen_in_history)), 0, [])

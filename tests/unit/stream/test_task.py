@@ -242,6 +242,35 @@ def test_a_batch_is_shared_evenly_and_the_rest_goes_to_tasks_with_more_records()
     assert {step.partition: len(step.records) for step in steps} == {0: 26, 1: 2, 2: 2}
 
 
+def test_batches_grow_slowly_and_shrink_at_once_with_the_outputs_of_a_record() -> None:
+    """A transaction with too many outputs takes longer than its timeout: the broker would fence the worker, again and again."""
+    service = counting()
+    counter = cast("Counter", service.processor)
+    rows, task = MemoryRows(), Task(service, 0, 1)
+    task.run(rows, TaskFold(service, 0, TaskMeta()), {})
+    batches = Batches(Limits(10_000, 10), lambda: b"")
+    offset = 0
+
+    def folded(waiting: int) -> int:
+        nonlocal offset
+        task.note_fetch({}, {"clock": (0, 0, 0, 0), "in": (offset + waiting,) * 3 + (0,)})
+        more = [ReadRecord("in", 0, offset + n, 0, b"default/%d" % n, event(offset + n, 1), ()) for n in range(waiting)]
+        task.receive("in", more, Arrival(0))
+        offset += waiting
+        (step,) = batches.collect([task], NOW)
+        assert step.sealed is not None
+        rows.apply(step.sealed.changes)
+        task.committed(step)
+        return len(step.records)
+
+    assert [folded(waiting) for waiting in (3_000, 3_000, 3_000)] == [1_000, 2_000, 4_000]
+    counter.outputs = 20
+    assert folded(3_000) == 5_000  # the outputs of these records are unknown before
+    assert [folded(3_000), folded(3_000)] == [2_500, 2_500]
+    counter.outputs = 1
+    assert [folded(3_000), folded(4_000)] == [2_500, 5_000]
+
+
 @pytest.mark.parametrize(("waiting", "is_small"), [(0, True), (99, True), (100, False)])
 def test_a_batch_is_small_below_the_limit_of_records(waiting: int, is_small: bool) -> None:
     task = _task()

@@ -7,6 +7,7 @@ from starling_stream.fold.merge import take_fairly
 from starling_stream.fold.task import Step, Task
 from starling_stream.fold.task_fold import SLICE_TIMERS
 from starling_stream.model.phase import Phase
+from starling_stream.model.ports import Sealed
 from starling_stream.model.processor import Inbound
 
 SMALL_RECORDS: Final = 1_000
@@ -22,12 +23,48 @@ MAX_PAUSE_SECONDS: Final = 30.0
 """The longest time for which a new plan waits for the records that waited for the last one."""
 
 
+BATCH_OUTPUTS: Final = 50_000
+"""Outputs of one batch, about. A transaction must end within its timeout (20 s), or the broker aborts it and fences the worker.
+
+With 20 segments an event has 3.5 outputs, and a batch of 10,000 events stays below this. With 1,000 segments it had 47, and the
+470,000 outputs of such a batch took longer than the timeout.
+"""
+
+FIRST_RECORDS: Final = 1_000
+"""Records and timers of the first batch, before any outputs are known."""
+
+FIRST_KEYS: Final = 200
+"""Keys of the first slice of a switch."""
+
+LEAST_ITEMS: Final = 20
+"""Records, timers or keys of a batch at least, however many outputs each has."""
+
+
 class Limits(NamedTuple):
     """Limits of one batch: records of all tasks together, keys that one task switches, timers of all tasks together."""
 
     records: int
     switch_keys: int
     timers: int = SLICE_TIMERS
+
+
+class _Fanout:
+    """The outputs of one record, timer or switched key, estimated from the last batches. The next batch is sized by them."""
+
+    __slots__ = ("each",)
+
+    def __init__(self, first: int) -> None:
+        """`first`: how many items the first batch has at most."""
+        self.each = BATCH_OUTPUTS / first
+
+    def bound(self, limit: int) -> int:
+        """Return how many items the next batch has at most."""
+        return min(limit, max(LEAST_ITEMS, int(BATCH_OUTPUTS / self.each)))
+
+    def note(self, items: int, outputs: int) -> None:
+        """Note a batch. The estimate rises at once and decreases by half a batch, so the batches at most double."""
+        if items:
+            self.each = max(outputs / max(items, LEAST_ITEMS), self.each / 2, 1.0)
 
 
 class Batches:
@@ -40,6 +77,8 @@ class Batches:
         self._first = 0
         self._switch_began: float | None = None
         self._adopt_at = 0.0
+        self._events = _Fanout(FIRST_RECORDS)
+        self._switches = _Fanout(FIRST_KEYS)
 
     def adopt(self, tasks: Iterable[Task[Any]], now: float) -> None:
         """Adopt a new plan if there is one, once every running task has the last plan. `now`: monotonic seconds.
@@ -74,16 +113,21 @@ class Batches:
         self._first = (self._first + 1) % len(running)
         in_turn = running[self._first :] + running[: self._first]
         ready = {task.partition: task.merge for task in in_turn if not self._waits(task)}
-        taken = take_fairly(ready, self._limits.records, now)
+        taken = take_fairly(ready, self._events.bound(self._limits.records), now)
         # A burst of timers is fired in small slices between the records, so that no record waits for all of them. Where records are
         # many, as many timers keep pace with them.
-        share = max(1, self._limits.timers // len(running))
+        share = max(1, self._events.bound(self._limits.timers) // len(running))
         steps = []
+        items = outputs = 0
         for task in in_turn:
             records = taken.get(task.partition, ())
             step = self._step(task, records, now, max(share, len(records)))
             if step is not None:
                 steps.append(step)
+                if step.sealed is not None and not task.fold.switching:
+                    items += len(step.records) + step.sealed.fired
+                    outputs += _outputs(step.sealed)
+        self._events.note(items, outputs)
         return steps
 
     def is_small(self, tasks: Sequence[Task[Any]]) -> bool:
@@ -91,7 +135,9 @@ class Batches:
         running = [task for task in tasks if task.phase is Phase.RUNNING]
         if any(not task.drained or task.fold.switching for task in running):
             return False
-        return sum(task.merge.size(topic) for task in running for topic in task.topics) < min(SMALL_RECORDS, self._limits.records)
+        return sum(task.merge.size(topic) for task in running for topic in task.topics) < min(
+            SMALL_RECORDS, self._events.bound(self._limits.records)
+        )
 
     def next_release(self, tasks: Iterable[Task[Any]]) -> int | None:
         """Return when the merge releases the next held record, in microseconds; None if none is held."""
@@ -108,5 +154,13 @@ class Batches:
 
     def _step(self, task: Task[Any], records: Sequence[Inbound], now: int, timers: int) -> Step | None:
         if task.fold.switching and self._plan is not None:
-            return task.switch_step(self._plan, self._limits.switch_keys)
+            keys = self._switches.bound(self._limits.switch_keys)
+            sliced = task.switch_step(self._plan, keys)
+            if sliced is not None and sliced.sealed is not None:
+                self._switches.note(keys, _outputs(sliced.sealed))
+            return sliced
         return None if self._waits(task) else task.step(records, now, timers)
+
+
+def _outputs(sealed: Sealed) -> int:
+    return len(sealed.outputs) + len(sealed.sent)
