@@ -15,7 +15,7 @@ from confluent_kafka import Message as KafkaMessage
 from prometheus_client import REGISTRY
 
 from starling_common.failpoints import Raising
-from starling_common.kafka.clients import consumer_config, gathering_fetches, producer_config
+from starling_common.kafka.clients import bounded_queue, consumer_config, gathering_fetches, producer_config
 from starling_common.kafka.folded_topic import Fold, FoldedTopic
 from starling_common.kafka.group_requests import GroupAddress, GroupRequests
 from starling_common.kafka.lost_input import check_input
@@ -413,7 +413,7 @@ def _consumer(settings: KitSettings, group: str) -> WatchedConsumer:
         "session.timeout.ms": 30_000,
         # Static membership: a restarted process continues immediately, without a rebalance.
         "group.instance.id": settings.instance_id,
-        "queued.max.messages.kbytes": 8_192,
+        **bounded_queue(8_192),
         **gathering_fetches(_FETCH_WAIT_MS),
     }
     return WatchedConsumer(consumer_config(settings.kafka.brokers, group, **more), group)

@@ -53,6 +53,7 @@ RECORD_REFUSED: Final = frozenset(
 _LEAST_SECONDS: Final = 0.25
 """Timeout of a request that is sent shortly before the end of the whole timeout."""
 
+_FULL_QUEUE_MS: Final = 20
 _GATHERED_BYTES: Final = 65_536
 
 PARTITION_EOF: Final = KafkaError._PARTITION_EOF  # noqa: SLF001 - the library's public constant
@@ -86,6 +87,14 @@ def gathering_fetches(wait_ms: int) -> dict[str, Any]:
     With the default of one byte, a consumer of a busy topic fetches again at once, for a few records.
     """
     return {"fetch.min.bytes": _GATHERED_BYTES, "fetch.wait.max.ms": wait_ms}
+
+
+def bounded_queue(kbytes: int) -> dict[str, Any]:
+    """Return the options of a consumer that keeps at most about so many KiB of unread records in memory.
+
+    By default the client fetches again a second after its queue was full, so a backlog is read at one queue a second.
+    """
+    return {"queued.max.messages.kbytes": kbytes, "fetch.queue.backoff.ms": _FULL_QUEUE_MS}
 
 
 def consumer_config(brokers: str, group: str, **more: Any) -> dict[str, Any]:

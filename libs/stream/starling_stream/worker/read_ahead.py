@@ -11,7 +11,7 @@ from typing import Final
 
 from confluent_kafka import Consumer, Message, TopicPartition
 
-from starling_common.kafka.clients import PARTITION_EOF, consumer_config, gathering_fetches
+from starling_common.kafka.clients import PARTITION_EOF, bounded_queue, consumer_config, gathering_fetches
 from starling_common.telemetry.logs import log
 from starling_stream.fold.arrivals import ArrivalMerge, Horizon
 from starling_stream.fold.read_ahead import LogAhead
@@ -135,7 +135,7 @@ class ReadAhead:
 _READER: Final = {
     "isolation.level": "read_uncommitted",
     "enable.partition.eof": True,
-    "queued.max.messages.kbytes": 8_192,
+    **bounded_queue(8_192),
     "fetch.message.max.bytes": 262_144,
     **gathering_fetches(30),
 }

@@ -11,7 +11,7 @@ from typing import Final
 
 from confluent_kafka import Consumer, KafkaError, KafkaException, Message, TopicPartition
 
-from starling_common.kafka.clients import consumer_config
+from starling_common.kafka.clients import bounded_queue, consumer_config
 from starling_common.telemetry.logs import log
 from starling_stream.state.local_store import StoreMemory, StoreMismatch, TaskStore
 from starling_stream.state.metrics import Gauges
@@ -30,7 +30,7 @@ _READER: Final = {
     "check.crcs": True,
     # Where the log starts after a copy's end, the copy is useless: the consumer must report that, not skip it.
     "auto.offset.reset": "error",
-    "queued.max.messages.kbytes": 4_096,
+    **bounded_queue(4_096),
     "fetch.message.max.bytes": 1_048_576,
 }
 
