@@ -5,8 +5,9 @@ import threading
 import time
 import uuid
 from collections.abc import Iterator, Mapping, Sequence
-from concurrent.futures import Future, ThreadPoolExecutor
+from concurrent.futures import ThreadPoolExecutor
 from itertools import chain, count
+from queue import SimpleQueue
 from typing import Any, Final, Self
 
 import httpx
@@ -19,10 +20,10 @@ SHARES: Final = (0.25, 0.5, 0.75)
 _PROBES_PER_SECOND: Final = 5.0
 _LOOKED_UP: Final = 2
 """Every second probe is also looked up in the read model."""
-_LOOK_SECONDS: Final = 0.02
+_LOOK_SECONDS: Final = 0.05
+"""The resolution of the read model's figures. All probes that wait are looked up by one request: a request for each of them would
+take the processor time that is to be measured."""
 _PATIENCE_SECONDS: Final = 120.0
-_FOLLOWERS: Final = 64
-"""Probes that are looked up at the same time."""
 
 
 class Site:
@@ -66,10 +67,10 @@ class Site:
         item = {"userId": user, "event": self.segment, "messageId": user}
         self._ingest.post("/v1/track", json=item).raise_for_status()
 
-    def is_member(self, user: str) -> bool:
-        """Return whether the read model has the user's membership."""
-        answer = self._api.get(f"/v1/users/{user}/segments")
-        return answer.status_code == 200 and any(one["segment"] == self.segment for one in answer.json()["items"])
+    def members(self, users: Sequence[str]) -> set[str]:
+        """Return the users with a membership in the read model."""
+        answer = self._api.post("/v1/memberships/lookup", json={"users": list(users), "segments": [self.segment]})
+        return {user for user, segments in answer.raise_for_status().json()["memberships"].items() if segments}
 
 
 def freshness(site: Site, load: Load, rates: Sequence[float], seconds: float) -> list[dict[str, Any]]:
@@ -114,26 +115,40 @@ def _endless(load: Load) -> Iterator[bytes]:
 def _probe(site: Site, seconds: float) -> tuple[dict[str, float], list[float]]:
     """Send probes; return user -> when its answer was in hand, and the seconds until the read model had some of them."""
     acknowledged: dict[str, float] = {}
-    looked_up: list[Future[float]] = []
+    followed: SimpleQueue[str | None] = SimpleQueue()
     began = time.monotonic()
-    # Each probe is followed by a thread of its own: one that waits must not delay the next, or a stall would be one sample.
-    with ThreadPoolExecutor(_FOLLOWERS) as followers:
+    # A thread of its own: a probe that waits must not delay the next one, or a stall would be one sample.
+    with ThreadPoolExecutor(1) as follower:
+        readable = follower.submit(_follow, site, followed, acknowledged)
         for number in range(int(seconds * _PROBES_PER_SECOND)):
             time.sleep(max(0.0, began + number / _PROBES_PER_SECOND - time.monotonic()))
             user = f"{site.segment}-{number}-{time.monotonic_ns()}"
             site.probe(user)
             acknowledged[user] = time.monotonic()
             if number % _LOOKED_UP == 0:
-                looked_up.append(followers.submit(_seconds_to_member, site, user, acknowledged[user]))
-        return acknowledged, [one.result() for one in looked_up]
+                followed.put(user)
+        followed.put(None)
+        return acknowledged, readable.result()
 
 
-def _seconds_to_member(site: Site, user: str, since: float) -> float:
-    while not site.is_member(user):
-        if time.monotonic() > since + _PATIENCE_SECONDS:
-            raise TimeoutError(f"the read model lacks {user} after {_PATIENCE_SECONDS:g} s")
+def _follow(site: Site, followed: SimpleQueue[str | None], acknowledged: Mapping[str, float]) -> list[float]:
+    """Return the seconds until the read model had each of the users. None in the queue: no more follow."""
+    waiting: list[str] = []
+    readable: list[float] = []
+    is_last = False
+    while waiting or not is_last:
+        while not is_last and not followed.empty():
+            user = followed.get()
+            is_last = user is None
+            waiting += [] if user is None else [user]
+        found = site.members(waiting) if waiting else set()
+        now = time.monotonic()
+        readable += [now - acknowledged[user] for user in waiting if user in found]
+        waiting = [user for user in waiting if user not in found]
+        if waiting and now > acknowledged[waiting[0]] + _PATIENCE_SECONDS:
+            raise TimeoutError(f"the read model lacks {waiting[0]} after {_PATIENCE_SECONDS:g} s")
         time.sleep(_LOOK_SECONDS)
-    return time.monotonic() - since
+    return readable
 
 
 def _until_read(feed: Arrivals, acknowledged: Mapping[str, float]) -> int:
