@@ -17,7 +17,7 @@ from starling_common.testing import Service, eventually, own_keyspace, running
 from tests.conftest import Stack
 from tests.secured_broker import Secured
 
-SERVICES = ("ingest", "normalizer", "segmenter", "projector", "api", "delivery", "messenger")
+SERVICES = ("ingest", "normalizer", "segmenter", "projector", "api", "delivery", "messenger", "tracker")
 USERS = (*SERVICES, "deploy", "audience-report", "auditor", "operator")
 WRITE_KEY, TOKEN = "a-write-key", "an-api-token"
 SECRETS_KEY = new_key("a")
@@ -44,6 +44,7 @@ class Secure:
             "STARLING_WRITE_KEYS": f"{WRITE_KEY}=default",
             "STARLING_TOKENS": f"{TOKEN}=admin:default",
             "STARLING_SECRETS__KEYS": SECRETS_KEY,
+            "STARLING_LINKS__KEYS": SECRETS_KEY,
             "STARLING_ALLOW_PRIVATE_ADDRESSES": "true",
             # A group that lost a member without a goodbye waits for the session to end.
             "STARLING_SESSION_TIMEOUT_SECONDS": "6",
@@ -93,6 +94,7 @@ class Pipeline:
 
     ingest: httpx.Client
     api: httpx.Client
+    tracker: httpx.Client
 
     def track(self, user: str, event: str) -> None:
         answer = self.ingest.post("/v1/track", json={"userId": user, "event": event, "properties": {}})
@@ -120,7 +122,8 @@ def secure_pipeline(secure: Secure) -> Iterator[Pipeline]:
         headers = {"Authorization": f"Bearer {TOKEN}"}
         ingest = httpx.Client(base_url=services["ingest"].url, auth=(WRITE_KEY, ""), timeout=30, trust_env=False)
         api = httpx.Client(base_url=services["api"].url, headers=headers, timeout=30, trust_env=False)
-        yield Pipeline(last.enter_context(ingest), last.enter_context(api))
+        tracker = httpx.Client(base_url=services["tracker"].url, timeout=30, trust_env=False)
+        yield Pipeline(last.enter_context(ingest), last.enter_context(api), last.enter_context(tracker))
         for service in services.values():
             service.process.terminate()  # all at once; the end of each block waits for its own
 

@@ -25,6 +25,7 @@ from starling_scaler.settings import ScalerSettings
 from starling_segmenter.settings import Settings as SegmenterSettings
 from starling_spark.jobs.profiles.settings import ProfilesSettings
 from starling_spark.lakehouse.settings import LakeSettings
+from starling_tracker.settings import Settings as TrackerSettings
 
 CHART: Final = Path(__file__).parent.parent / "helm/starling"
 SCHEMA: Final = CHART / "values.schema.json"
@@ -38,6 +39,7 @@ MODELS: Final[Mapping[str, type[BaseSettings]]] = {
     "delivery": DeliverySettings,
     "messenger": MessengerSettings,
     "email": EmailSettings,
+    "tracker": TrackerSettings,
     "scaler": ScalerSettings,
     "profiles": ProfilesSettings,
     "lake": LakeSettings,
@@ -46,8 +48,8 @@ MODELS: Final[Mapping[str, type[BaseSettings]]] = {
 
 _OWN: Final = (
     "STARLING_KAFKA__", "STARLING_REGISTRY__", "STARLING_CASSANDRA__", "STARLING_HTTP__PORT", "STARLING_INSTANCE_ID",
-    "STARLING_CLOCK", "STARLING_SECRETS__", "STARLING_WRITE_KEYS", "STARLING_TOKENS", "STARLING_PROFILE_PARTITIONS",
-    "STARLING_STATE_DIR",
+    "STARLING_CLOCK", "STARLING_SECRETS__", "STARLING_LINKS__", "STARLING_EMAIL__TRACKER_URL", "STARLING_WRITE_KEYS",
+    "STARLING_TOKENS", "STARLING_PROFILE_PARTITIONS", "STARLING_HISTORY_DAYS", "STARLING_STATE_DIR",
     "STARLING_BACKFILL_", "STARLING_SPARK_MASTER", "STARLING_SPARK_DRIVER_MEMORY", "STARLING_SPARK_JARS", "STARLING_CHECKPOINT_DIR",
     "STARLING_LAKE_WAREHOUSE", "STARLING_LAKE_CATALOG", "STARLING_FAILPOINT",
     "STARLING_NAMESPACE", "STARLING_LEASE_NAME", "STARLING_DRY_RUN", "STARLING_KUBECONFIG",
@@ -110,6 +112,7 @@ _BY_NAME: Final[Mapping[str, Mapping[str, Any]]] = {
             "filters",
             "ingestFrom",
             "apiFrom",
+            "trackerFrom",
             "metricsFrom",
             "dnsTo",
             "kafkaTo",
@@ -161,6 +164,7 @@ _BY_NAME: Final[Mapping[str, Mapping[str, Any]]] = {
     "keyspace": {"type": "string", "pattern": "^[a-z][a-z0-9_]{0,47}$"},
     "replicationFactor": {"type": "integer", "minimum": 1, "maximum": 7},
     "profilePartitions": {"type": "integer", "minimum": 1, "maximum": 10000},
+    "historyDays": {"type": "integer", "minimum": 0, "maximum": 1095},
     "protocol": {"enum": [one.value for one in SecurityProtocol]},
     "mechanism": {"enum": [one.value for one in SaslMechanism]},
     "clock": {"enum": ["wall", "event"]},
@@ -190,7 +194,7 @@ _BY_PATH: Final[Mapping[str, Mapping[str, Any]]] = {
     "projector.autoscaling.kind": {"enum": ["auto", "keda", "hpa"]},
     "delivery.autoscaling.kind": {"enum": ["auto", "keda", "hpa"]},
     "email.autoscaling.kind": {"enum": ["auto", "keda", "hpa"]},
-    **{f"{name}.autoscaling.metrics": _OBJECTS for name in ("ingest", "api", "projector", "delivery", "email")},
+    **{f"{name}.autoscaling.metrics": _OBJECTS for name in ("ingest", "api", "projector", "delivery", "email", "tracker")},
 }
 _HOSTS: Final = {
     "type": "array",

@@ -22,6 +22,7 @@ DECORATORS: Final = {
     "@*.post": "FastAPI calls the function",
     "@*.delete": "FastAPI calls the function",
     "@field_validator": "pydantic calls the method",
+    "@model_validator": "pydantic calls the method",
     "@pytest.fixture": "pytest calls the function",
 }
 """Decorator, as a pattern -> the reason why its functions are used."""
@@ -29,6 +30,7 @@ DECORATORS: Final = {
 CALLBACKS: Final = {
     "model_config": "pydantic reads it",
     "do_[A-Z]*": "http.server calls it",
+    "handle_*tag": "html.parser calls it",
     "log_message": "http.server calls it",
     "daemon_threads": "socketserver reads it",
     "protocol_version": "http.server reads it",

@@ -14,7 +14,7 @@ from starling_api.settings import ApiSettings
 from starling_common.deploy import DeploySettings
 from starling_common.deploy_acls import AclSettings
 from starling_common.http.server import PublicHttp
-from starling_common.settings import Cassandra, Http, Kafka, SchemaRegistry, SecretKeys, ServiceSettings
+from starling_common.settings import Cassandra, Http, Kafka, LinkKeys, SchemaRegistry, SecretKeys, ServiceSettings
 from starling_common.verify import VerifySettings
 from starling_delivery.settings import Email, EmailSettings, KitSettings
 from starling_delivery.settings import Settings as DeliverySettings
@@ -35,6 +35,7 @@ from starling_spark.lost_input import LostInputSettings
 from starling_spark.session.settings import SparkSettings
 from starling_stream.inspect.operations import OperationSettings
 from starling_stream.model.settings import StreamSettings
+from starling_tracker.settings import Settings as TrackerSettings
 
 PAGE: Final = Path(__file__).parent.parent / "docs/reference/settings.md"
 
@@ -55,6 +56,7 @@ CONNECTIONS: Final[Mapping[type[BaseModel], str]] = {
     PublicHttp: "Public HTTP server",
     Http: "HTTP server",
     SecretKeys: "Keys of stored secrets",
+    LinkKeys: "Keys of links",
     ScaledNormalizer: "Scaling of the normalizer",
     ScaledSegmenter: "Scaling of the segmenter",
     Email: "Mails",
@@ -91,6 +93,7 @@ SECTIONS: Final = (
     Section("Every channel", "Read by each process that delivers, in addition to the settings of every service.", KitSettings),
     Section("Delivery", f"`python -m starling_delivery`. {_CHANNEL}", DeliverySettings, (KitSettings,)),
     Section("Email", f"`STARLING_CHANNEL=email python -m starling_delivery`. {_CHANNEL}", EmailSettings, (KitSettings,)),
+    Section("Tracker", f"`python -m starling_tracker`. {_SERVICE}", TrackerSettings),
     Section(
         "Scaler", "`python -m starling_scaler`, which scales the normalizer and the segmenter on Kubernetes.", ScalerSettings, ()
     ),
@@ -229,6 +232,7 @@ _NESTED_NAMES: Final[Mapping[type[BaseModel], str]] = {
     PublicHttp: "HTTP",
     Http: "HTTP",
     SecretKeys: "SECRETS",
+    LinkKeys: "LINKS",
     ScaledNormalizer: "NORMALIZER",
     ScaledSegmenter: "SEGMENTER",
     Email: "EMAIL",

@@ -24,7 +24,8 @@ PROJECT = tomllib.loads((ROOT / "pyproject.toml").read_text())
 ENTRY = {
     "ingest": "starling_ingest", "normalizer": "starling_normalizer", "segmenter": "starling_segmenter",
     "projector": "starling_projector", "api": "starling_api", "delivery": "starling_delivery", "messenger": "starling_messenger",
-    "scaler": "starling_scaler",    "deploy": "starling_common.deploy", "spark": "starling_spark.submit",
+    "scaler": "starling_scaler", "tracker": "starling_tracker",
+    "deploy": "starling_common.deploy", "spark": "starling_spark.submit",
 }  # fmt: skip
 """Target -> the module that its image runs."""
 JOBS = tuple(sorted(path.name for path in (ROOT / "spark/starling_spark/jobs").iterdir() if (path / "__main__.py").is_file()))

@@ -69,7 +69,9 @@ def rendered(
 
 def without_keys(manifests: Iterable[Manifest]) -> list[Manifest]:
     """Return the objects without the key of secrets, which is another one in each rendering."""
-    return [{**one, "stringData": {}} if one["metadata"]["name"].endswith("-secret-keys") else one for one in manifests]
+    return [
+        {**one, "stringData": {}} if one["metadata"]["name"].endswith(("-secret-keys", "-link-keys")) else one for one in manifests
+    ]
 
 
 class Workload(NamedTuple):

@@ -73,6 +73,7 @@ SECRETS = {
     "kafka-starling": {"secret": "of kafka"},
     "registry-starling": {"user": "ada", "word": "of the registry"},
     "sealing-keys": {"sealing": f"2026={'A' * 43}="},
+    "link-keys": {"links": f"2026={'B' * 43}="},
 }
 """The secrets that the files of `ci/` expect to exist."""
 VALUES: dict[str, Any] = yaml.safe_load((CHART / "values.yaml").read_text())
@@ -128,7 +129,7 @@ def test_a_release_with_the_longest_name_has_names_that_kubernetes_accepts() -> 
 @EVERY
 def test_every_pod_has_the_environment_of_its_process(ci: str, monkeypatch: pytest.MonkeyPatch) -> None:
     found = workloads(objects(ci))
-    assert {one.component for one in found} >= set(READS) - {"lake", "scaler", "email", "messenger"}
+    assert {one.component for one in found} >= set(READS) - {"lake", "scaler", "email", "messenger", "tracker"}
     for one in found:
         model = READS[one.component]
         variables_of_pod = environment(one, objects(ci), SECRETS)
@@ -276,6 +277,40 @@ def test_the_api_and_the_channels_alone_have_the_key_that_the_chart_generates(mo
         assert Sealer.of(parsed(component, {}, monkeypatch, "everything").secrets).key_id == "2026"  # type: ignore[attr-defined]
 
 
+def test_mails_lead_to_the_tracker_with_its_keys(monkeypatch: pytest.MonkeyPatch) -> None:
+    values = {"email": {"enabled": True}, "tracker": {"enabled": True, "publicUrl": "https://t.example.com"}}
+    manifests = rendered(values)
+    secret = named(manifests, "Secret", f"{RELEASE}-starling-link-keys")
+    # With another key the links in every sent mail would be invalid.
+    assert secret["immutable"]
+    assert secret["metadata"]["annotations"] == {"helm.sh/resource-policy": "keep"}
+    given = {one.component: environment(one, manifests, SECRETS) for one in workloads(manifests)}
+    assert {name for name, variables in given.items() if "STARLING_LINKS__KEYS" in variables} == {"email", "tracker"}
+    assert given["email"]["STARLING_LINKS__KEYS"] == given["tracker"]["STARLING_LINKS__KEYS"]
+    assert "STARLING_SECRETS__KEYS" not in given["tracker"]
+    email: Any = parsed("email", values, monkeypatch)
+    assert str(email.email.tracker_url) == "https://t.example.com/"
+
+
+@pytest.mark.parametrize(
+    ("values", "problem"),
+    [
+        ({"tracker": {"enabled": True}}, r"tracker\.publicUrl: set the address of the tracker"),
+        (
+            {
+                "tracker": {"enabled": True, "publicUrl": "https://t.example.com"},
+                "email": {"enabled": True, "settings": {"STARLING_EMAIL__UNSUBSCRIBE_URL": "https://u.example.com"}},
+            },
+            r"STARLING_EMAIL__UNSUBSCRIBE_URL: remove it",
+        ),
+    ],
+)
+def test_mails_lead_to_one_place(values: dict[str, Any], problem: str) -> None:
+    done = template({"email": {"enabled": True}} | values)
+    assert done.returncode != 0
+    assert re.search(problem, done.stderr)
+
+
 def test_no_secret_is_in_a_config_map_or_in_a_pod() -> None:
     values = {
         "cassandra": {"auth": {"username": "ada", "password": "hidden-1"}},
@@ -335,13 +370,15 @@ def test_every_volume_account_and_claim_of_a_pod_exists(ci: str) -> None:
 
 def test_proxies_send_requests_to_a_port_of_a_service() -> None:
     manifests = objects("everything")
-    [ingress], [route] = of_kind(manifests, "Ingress"), of_kind(manifests, "HTTPRoute")
+    [ingress], routes = of_kind(manifests, "Ingress"), of_kind(manifests, "HTTPRoute")
     for path in ingress["spec"]["rules"][0]["http"]["paths"]:
         backend = path["backend"]["service"]
         ports = named(manifests, "Service", backend["name"])["spec"]["ports"]
         assert backend["port"]["name"] in {port["name"] for port in ports}
-    [backend] = route["spec"]["rules"][0]["backendRefs"]
-    assert backend["port"] in {port["port"] for port in named(manifests, "Service", backend["name"])["spec"]["ports"]}
+    assert len(routes) == 2
+    for route in routes:
+        [backend] = route["spec"]["rules"][0]["backendRefs"]
+        assert backend["port"] in {port["port"] for port in named(manifests, "Service", backend["name"])["spec"]["ports"]}
 
 
 @EVERY
@@ -559,7 +596,7 @@ def test_network_policies_allow_what_the_settings_connect_to_and_nothing_else(ci
         assert all(rule.get("ports") for rule in policy["spec"]["egress"]), "a rule without ports allows every port"
         assert _flows(policy, "ingress") == (set() if pod.component in ONCE else {(8080, "TCP")})
         open_to_all = [rule for rule in policy["spec"].get("ingress", ()) if not rule.get("from")]
-        assert bool(open_to_all) == (ci == "everything" and pod.component in {"ingest", "api"})
+        assert bool(open_to_all) == (ci == "everything" and pod.component in {"ingest", "api", "tracker"})
 
 
 def test_the_processes_that_get_the_address_of_cassandra_are_those_that_read_it() -> None:

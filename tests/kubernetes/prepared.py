@@ -14,6 +14,7 @@ SECRETS: Final[Mapping[str, tuple[str, ...]]] = {
     "kafka-starling": ("secret",),
     "registry-starling": ("user", "word"),
     "sealing-keys": ("sealing",),
+    "link-keys": ("links",),
     "kafka-ca": ("ca.pem",),
     "registry-ca": ("ca.pem",),
     "cassandra-ca": ("ca.pem",),

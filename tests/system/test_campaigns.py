@@ -1,9 +1,12 @@
 """Campaigns on the running platform with the event clock: who gets which message, when, and once although workers are killed."""
 
+import re
 import threading
 from collections import Counter
 from collections.abc import Iterator
 from contextlib import contextmanager
+from email import message_from_bytes
+from email.policy import default
 from pathlib import Path
 from typing import Any
 
@@ -22,7 +25,7 @@ from tests.integration.delivery.smtp_sink import SmtpSink
 from tests.integration.stream.rig import wait_until
 from tests.system.conftest import Platform
 
-PARTS = {"ingest", "normalizer-0", "segmenter-0", "projector-0", "api", "messenger-0", "delivery-email-0"}
+PARTS = {"ingest", "normalizer-0", "segmenter-0", "projector-0", "api", "messenger-0", "delivery-email-0", "tracker"}
 NOON = "2026-01-05T12:00:00Z"
 USERS = [f"user-{number}" for number in range(200)]
 SMTP = {"key": "smtp", "channel": "email", "host": "127.0.0.1", "tls": "none", "from": "shop@example.com", "password": "s3cret"}
@@ -197,6 +200,50 @@ def test_consent_quiet_hours_and_caps_hold(platform: Platform) -> None:
     check = platform.api.post("/v1/policy/check", json={"user": "capped", "channel": "email", "policy": policy}).json()
     assert check["reason"] == "capped"
     assert check["until"] == "2026-03-03T08:00:00.000Z"
+
+
+def test_links_of_a_mail_unsubscribe_its_reader_and_count_clicks(platform: Platform, sink: SmtpSink) -> None:
+    assert platform.api.put("/v1/policy", json={"timezone": "UTC"}).status_code in {200, 201}
+    content = {"subject": "Offer", "text": "Offer", "html": '<body><a href="https://shop.example.com/?a=1&amp;b=2">Shop</a></body>'}
+    variants = [{"key": "a", "weight": 100, "content": content}]
+    send(platform, known(["reader"]))
+    activate(platform, "offers", {"event": {"event": "Looked"}}, purpose="marketing", variants=variants)
+    looked = {"type": "track", "userId": "reader", "event": "Looked", "timestamp": "2026-03-04T12:00:00Z"}
+    send(platform, [looked])
+    platform.settle()
+    wait_until(lambda: sink.recipients().count("reader@example.com") == 1, "the mail has arrived", 60)
+    mail = message_from_bytes(next(data for to, data in sink.mails if to == "reader@example.com"), policy=default)
+    page = mail["List-Unsubscribe"].strip("<>")
+    part = mail.get_body(("html",))
+    assert part is not None
+    clicked = re.search(r'href="([^"]+)"', part.get_content())
+    assert clicked is not None
+    tracker = httpx.Client(trust_env=False, headers={"user-agent": "Mozilla/5.0 Thunderbird/140.0"})
+
+    def outcomes() -> list[str]:
+        items = platform.api.get("/v1/users/reader/messages").json()["items"]
+        return [one["outcome"] for one in next(one for one in items if one["campaign"] == "offers")["outcomes"]]
+
+    answer = tracker.get(clicked[1])
+    assert (answer.status_code, answer.headers["location"]) == (302, "https://shop.example.com/?a=1&b=2")
+    wait_until(lambda: "CLICKED" in outcomes(), "the click has come back", 60)
+    assert tracker.get(page[:-2] + ("AA" if page[-2:] != "AA" else "BB")).status_code == 404
+    assert tracker.get(page).status_code == 200
+    assert "UNSUBSCRIBED" not in outcomes()
+    # As a mail client does by RFC 8058.
+    assert mail["List-Unsubscribe-Post"] == "List-Unsubscribe=One-Click"
+    answer = tracker.post(page, data={"List-Unsubscribe": "One-Click"})
+    assert answer.status_code == 200, answer.text
+    tracker.close()
+    wait_until(lambda: "UNSUBSCRIBED" in outcomes(), "the refusal has come back", 60)
+    changes = platform.api.get("/v1/users/reader/consent").json()["items"]
+    (consent,) = [one for one in changes if one["source"] != "trait"]
+    assert (consent["granted"], consent["source"], consent["purpose"]) == (False, "one_click", "marketing")
+    send(platform, [{**looked, "timestamp": "2026-03-04T13:00:00Z"}])
+    platform.settle()
+    dropped = platform.api.get("/v1/users/reader/messages").json()["items"][0]
+    assert (dropped["status"], dropped["reason"]) == ("dropped", "no_consent")
+    assert sink.recipients().count("reader@example.com") == 1
 
 
 def test_a_broken_definition_and_a_hostile_trait_cost_no_one_else(platform: Platform) -> None:

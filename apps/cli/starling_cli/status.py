@@ -10,7 +10,7 @@ from starling_local.stack.parts.part import HttpProbe, Part
 NO_INSTANCE: Mapping[str, Any] = {
     "ready": False,
     "endpoints": {
-        **dict.fromkeys(("ingest", "api", "console", "registry", "kafka", "cassandra")),
+        **dict.fromkeys(("ingest", "api", "console", "tracker", "registry", "kafka", "cassandra")),
         "metrics": {},
     },
     "parts": [],
@@ -48,6 +48,7 @@ def endpoints(options: Options, parts: list[Part]) -> dict[str, Any]:
         "ingest": f"http://{ports.address('ingest')}",
         "api": api,
         "console": api,
+        "tracker": f"http://{ports.address('tracker')}",
         "registry": registry_url(ports),
         "kafka": ports.address("kafka"),
         "cassandra": ports.address("cassandra"),

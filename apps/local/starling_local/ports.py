@@ -23,6 +23,7 @@ FIXED: Mapping[str, int] = MappingProxyType(
         "kafka-controller": 4,
         "cassandra": 5,
         "cassandra-storage": 6,
+        "tracker": 7,
     }
 )
 WORKERS: Mapping[str, int] = MappingProxyType(

@@ -40,7 +40,7 @@ app.kubernetes.io/instance: {{ .Release.Name }}
 A component is a dictionary:
 
   root    the top-level context
-  name    ingest, normalizer, segmenter, projector, api, delivery, messenger, email, scaler, deploy, profiles or lake
+  name    ingest, normalizer, segmenter, projector, api, delivery, messenger, email, tracker, scaler, deploy, profiles or lake
   values  its block of values.yaml
 */}}
 {{- define "starling.component.labels" -}}
@@ -270,6 +270,17 @@ STARLING_CASSANDRA__SSL_CHECK_HOSTNAME: "false"
 variable: STARLING_SECRETS__KEYS
 secret: {{ include "starling.secretKeys.secretName" . }}
 key: {{ .Values.secretKeys.key }}
+{{- end }}
+
+{{- define "starling.linkKeys.secretName" -}}
+{{- default (printf "%s-link-keys" (include "starling.fullname" .)) .Values.linkKeys.existingSecret }}
+{{- end }}
+
+{{/* The variable with the keys of the links in mails, for the tracker and email. */}}
+{{- define "starling.linkKeys" -}}
+variable: STARLING_LINKS__KEYS
+secret: {{ include "starling.linkKeys.secretName" . }}
+key: {{ .Values.linkKeys.key }}
 {{- end }}
 
 {{- define "starling.tokens.secretName" -}}

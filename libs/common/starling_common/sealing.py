@@ -12,13 +12,14 @@ from typing import Final, NamedTuple
 from cryptography.exceptions import InvalidTag
 from cryptography.hazmat.primitives.ciphers.aead import AESGCM
 
-from starling_common.settings import SecretKeys
+from starling_common.settings import LinkKeys, SecretKeys
 
 SEALED: Final = "sealed:v1:"
 """The beginning of every encrypted secret: `sealed:v1:<key id>:<base64 of nonce, ciphertext and tag>`."""
 
 KEY_BYTES: Final = 32
 KEYS_SETTING: Final = "STARLING_SECRETS__KEYS"
+LINK_KEYS_SETTING: Final = "STARLING_LINKS__KEYS"
 FILE_SETTING: Final = "STARLING_SECRETS__KEYS_FILE"
 CURE: Final = f"set {KEYS_SETTING} or {FILE_SETTING}; `starling secrets new-key` prints a key"
 _NONCE_BYTES: Final = 12
@@ -65,15 +66,7 @@ class Sealer:
     @classmethod
     def of(cls, settings: SecretKeys) -> "Sealer":
         """Return the sealer of the settings. Raises: ValueError that names the setting, the entry and the cure."""
-        if settings.keys is not None and settings.keys_file is not None:
-            raise ValueError(f"{KEYS_SETTING} and {FILE_SETTING} exclude each other: set one of them")
-        if settings.keys_file is not None:
-            try:
-                return cls(parse_keys(Path(settings.keys_file).read_text(encoding="ascii"), FILE_SETTING))
-            except (OSError, UnicodeDecodeError) as cause:
-                reason = cause.strerror if isinstance(cause, OSError) else "it is not ASCII"
-                raise ValueError(f"{FILE_SETTING}={settings.keys_file}: the file cannot be read: {reason}") from None
-        return cls({} if settings.keys is None else parse_keys(settings.keys.get_secret_value(), KEYS_SETTING))
+        return cls(keys_of(settings, KEYS_SETTING))
 
     def seal(self, plain: str, place: Place) -> str:
         """Return the encrypted secret. Raises: KeyMissing."""
@@ -116,6 +109,23 @@ def new_key(name: str) -> str:
     if list(parse_keys(made, "--id")) != [name]:
         raise ValueError(f"{name!r} is no id of a key: 1 to 64 letters, digits and ._-")
     return made
+
+
+def keys_of(settings: SecretKeys | LinkKeys, setting: str) -> dict[str, bytes]:
+    """Return id -> key; empty without keys. `setting`: the variable of the keys; that of the file has `_FILE` at its end.
+
+    Raises: ValueError that names the setting, the entry and the cure.
+    """
+    of_file = f"{setting}_FILE"
+    if settings.keys is not None and settings.keys_file is not None:
+        raise ValueError(f"{setting} and {of_file} exclude each other: set one of them")
+    if settings.keys_file is not None:
+        try:
+            return parse_keys(Path(settings.keys_file).read_text(encoding="ascii"), of_file)
+        except (OSError, UnicodeDecodeError) as cause:
+            reason = cause.strerror if isinstance(cause, OSError) else "it is not ASCII"
+            raise ValueError(f"{of_file}={settings.keys_file}: the file cannot be read: {reason}") from None
+    return {} if settings.keys is None else parse_keys(settings.keys.get_secret_value(), setting)
 
 
 def is_sealed(stored: object) -> bool:

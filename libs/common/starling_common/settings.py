@@ -34,6 +34,17 @@ GroupFailureSeconds = Annotated[
 """Read by every process that belongs to a consumer group."""
 
 
+HistoryDays = Annotated[
+    int,
+    Field(
+        ge=0,
+        le=1_095,
+        description="days for which events of users are readable in the API; 0: none, and an event costs a tenth less",
+    ),
+]
+"""Read by the projector, which stores the events, and by the API. A row keeps the lifetime that it was written with."""
+
+
 class SecurityProtocol(StrEnum):
     """How connections to the broker are secured: TLS, a password, both, or neither."""
 
@@ -191,6 +202,21 @@ class SecretKeys(BaseModel):
     keys: Annotated[
         SecretStr | None,
         Field(description="id=key, comma separated; a key is the base64 of 32 bytes; the first one encrypts, all of them decrypt"),
+    ] = None
+    keys_file: Annotated[str | None, Field(description="path of a file with the keys, one id=key a line, instead of keys")] = None
+
+
+class LinkKeys(BaseModel):
+    """The keys of the links in messages, of the channels that write them and of the tracker that reads them."""
+
+    model_config = ConfigDict(frozen=True, extra="forbid")
+
+    keys: Annotated[
+        SecretStr | None,
+        Field(
+            description="id=key, comma separated; a key is the base64 of 32 bytes; the first one writes links, all of them read; "
+            "a link works as long as its key is listed"
+        ),
     ] = None
     keys_file: Annotated[str | None, Field(description="path of a file with the keys, one id=key a line, instead of keys")] = None
 

@@ -12,7 +12,7 @@ class Message:
     Shape: `delivery_id` is stable across attempts; `message_id` is the receiver's idempotency key; `payload` is the
            body, equal in every attempt; `target_key` is the key of the webhook (or campaign) with the signing secret. The message
            of a batch has the changes of several users in its body, and no `user_id`. `content`: the rendered parts of a message to
-           a person, which has no `payload`; `purpose`: that of its campaign.
+           a person, which has no `payload`; `campaign` and `purpose`: those that it belongs to.
     Units: `attempt` counts from 1.
     """
 
@@ -26,6 +26,7 @@ class Message:
     attempt: int
     content: Mapping[str, str] = field(default_factory=dict)
     purpose: str | None = None
+    campaign: str | None = None
 
 
 @dataclass(frozen=True, slots=True)

@@ -2,13 +2,14 @@
 
 import re
 from collections.abc import Collection
-from typing import Annotated, Final, Literal
+from typing import Annotated, Final, Literal, Self
 
-from pydantic import AnyHttpUrl, BaseModel, ConfigDict, Field
+from pydantic import AnyHttpUrl, BaseModel, ConfigDict, Field, model_validator
 
 from starling_common.kafka import topics
 from starling_common.kafka.access_check import Needs, needs_of
-from starling_common.settings import GroupFailureSeconds, SecretKeys, ServiceSettings
+from starling_common.sealing import LINK_KEYS_SETTING, keys_of
+from starling_common.settings import GroupFailureSeconds, LinkKeys, SecretKeys, ServiceSettings
 
 WEBHOOK: Final = "webhook"
 """The channel of every target, because every target is a webhook."""
@@ -144,11 +145,18 @@ class Email(BaseModel):
 
     model_config = ConfigDict(frozen=True, extra="forbid")
 
+    tracker_url: Annotated[
+        AnyHttpUrl | None,
+        Field(
+            description="public address of the tracker: mails get its link to unsubscribe (RFC 8058), links that count clicks, and "
+            "a pixel; needs STARLING_LINKS__KEYS"
+        ),
+    ] = None
     unsubscribe_url: Annotated[
         AnyHttpUrl | None,
         Field(
-            description="begin of the link to unsubscribe, for List-Unsubscribe (RFC 8058); workspace, delivery and purpose are "
-            "appended; unset: only transactional mails are sent, others wait until they expire"
+            description="begin of the link to a page of your own, instead of tracker_url; workspace, delivery and purpose are "
+            "appended; both unset: only transactional mails are sent, others wait until they expire"
         ),
     ] = None
     allow_private_addresses: Annotated[bool, Field(description="send through relays in private networks, and on any port")] = False
@@ -164,6 +172,7 @@ class EmailSettings(KitSettings):
 
     channel: Annotated[Literal["email"], Field(description="channel that this process delivers to")] = EMAIL
     email: Email = Email()
+    links: LinkKeys = LinkKeys()
     request_topic: Annotated[str, Field(description="topic of the requests")] = topics.EMAIL_REQUESTS
     definitions_topic: Annotated[str, Field(description="topic of the campaigns and targets")] = topics.DELIVERY_DEFINITIONS
     consent_topic: Annotated[str, Field(description="topic of the changes of consent")] = topics.CONSENT
@@ -184,6 +193,19 @@ class EmailSettings(KitSettings):
     transactional_id: Annotated[
         str, Field(min_length=1, description="begin of the transactional id of this process; its instance id is appended")
     ] = "starling-email"
+
+    @property
+    def link_keys(self) -> dict[str, bytes]:
+        """Return the keys of the links, the newest first. Raises: ValueError that names the setting and the cure."""
+        return keys_of(self.links, LINK_KEYS_SETTING)
+
+    @model_validator(mode="after")
+    def _check_links(self) -> Self:
+        if self.email.tracker_url is not None and self.email.unsubscribe_url is not None:
+            raise ValueError("STARLING_EMAIL__TRACKER_URL and STARLING_EMAIL__UNSUBSCRIBE_URL exclude each other: set one of them")
+        if self.email.tracker_url is not None and not self.link_keys:
+            raise ValueError(f"STARLING_EMAIL__TRACKER_URL needs {LINK_KEYS_SETTING}, the same keys as the tracker")
+        return self
 
     @property
     def retry_group(self) -> str:

@@ -29,14 +29,16 @@ from starling_common.kafka.clients import (
 from starling_common.kafka.security import kafka_security
 from starling_common.kafka.topic_range import range_consumer, read_topic
 from starling_common.kafka.topics import load_catalogue
+from starling_common.sealing import parse_keys
 from starling_common.testing import Service as Process
 from starling_common.testing import eventually
 from starling_demo.receiver import Receiver
 from starling_local.java import find_java
 from starling_local.runtime.fetching import runtime_jars
+from starling_messages.links import Link, LinkKind, Links
 from tests.conftest import Stack
 from tests.secured_broker import secured_broker
-from tests.secured_pipeline import SERVICES, Pipeline, Secure, run, secure_installation, secure_pipeline
+from tests.secured_pipeline import SECRETS_KEY, SERVICES, Pipeline, Secure, run, secure_installation, secure_pipeline
 
 PRINCIPALS = Principals("User:starling-{service}")
 KINDS = {Resource.TOPIC: "Topic", Resource.GROUP: "Group", Resource.TRANSACTIONAL_ID: "TransactionalId"}
@@ -133,6 +135,11 @@ def _send_the_rest(pipeline: Pipeline) -> None:
     answer = pipeline.api.put("/v1/policy", json={"quiet_hours": {"from": "21:00", "to": "08:00"}})
     assert answer.is_success, answer.text
     answer = pipeline.api.put("/v1/users/ada/consent", json={"channel": "email", "granted": True})
+    assert answer.is_success, answer.text
+    link = Links(parse_keys(SECRETS_KEY, "test")).token(
+        LinkKind.UNSUBSCRIBE, Link("default", "ada", "d-1", "email", "smtp", "news", None)
+    )
+    answer = pipeline.tracker.post(f"/u/{link}")
     assert answer.is_success, answer.text
     answer = pipeline.api.post("/v1/suppressions/email", json={"addresses": ["bounced@example.com"]})
     assert answer.is_success, answer.text

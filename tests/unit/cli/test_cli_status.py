@@ -16,7 +16,7 @@ def test_the_document_has_the_contracts_shape() -> None:
     ready = PartReport(name="segmenter-1", state="ready", pid=7, started_at=1.0, restarts=2, last_end="killed by signal 9")
     document = status_document(OPTIONS, PARTS, report(ready), {"segmenter": 12})
     assert document["ready"] is True
-    assert set(document["endpoints"]) == {"ingest", "api", "console", "registry", "kafka", "cassandra", "metrics"}
+    assert set(document["endpoints"]) == {"ingest", "api", "console", "tracker", "registry", "kafka", "cassandra", "metrics"}
     assert document["parts"] == [
         {"name": "segmenter-1", "state": "ready", "pid": 7, "lag": 12, "restarts": 2, "last_end": "killed by signal 9"}
     ]

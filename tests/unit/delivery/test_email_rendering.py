@@ -10,12 +10,12 @@ import pytest
 from cryptography.hazmat.primitives import serialization
 from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
 
-from starling_delivery.channels.email.rendering import Mail, MailRefused, mail_of, split_mail
+from starling_delivery.channels.email.rendering import Mail, MailRefused, OtherPage, mail_of, split_mail
 from starling_delivery.channels.email.signing import KeyRefused, Signer, relaxed_body
 from tests.unit.delivery.messages import key_pair, message
 
 AT = datetime(2026, 12, 1, 9, tzinfo=UTC)
-LINK = "https://mail.example.com/u"
+LINK = OtherPage("https://mail.example.com/u")
 
 
 def mail(sender: str = "Shop <shop@example.com>", signer: Signer | None = None, **more: Any) -> Mail:
@@ -58,7 +58,7 @@ def test_any_text_is_sent_in_seven_bits_and_short_lines() -> None:
 
 def test_every_purpose_but_transactional_can_be_unsubscribed_with_one_click() -> None:
     found = parsed(mail(purpose="news & more"))
-    assert found["List-Unsubscribe"] == f"<{LINK}?workspace=default&delivery=d1&purpose=news+%26+more>"
+    assert found["List-Unsubscribe"] == f"<{LINK.base_url}?workspace=default&delivery=d1&purpose=news+%26+more>"
     assert found["List-Unsubscribe-Post"] == "List-Unsubscribe=One-Click"
     assert parsed(mail(purpose="transactional"))["List-Unsubscribe"] is None
     with pytest.raises(MailRefused):

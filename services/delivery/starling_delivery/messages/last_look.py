@@ -89,4 +89,5 @@ def _message(request: Request) -> Message:
         address=request["address"],
         payload="",
         attempt=request["attempt"],
+        campaign=request["campaign"],
     )

@@ -13,11 +13,6 @@ WRITE_KEY = "local-write-key"
 API_TOKEN = "local-admin-token"  # noqa: S105 - a documented constant of the local stack
 WORKSPACE = "default"
 STORES = ("kafka", "cassandra", "registry")
-_EMAIL = {
-    "STARLING_CHANNEL": "email",
-    # No part answers there yet. The mails of a local stack go to a server of the developer.
-    "STARLING_EMAIL__UNSUBSCRIBE_URL": "http://localhost/unsubscribe",
-}
 BACKFILL_FROM_RECORDS = 20_000
 """The segmenter reads as many records of a partition in about a second; a shorter history does not justify a Spark run."""
 
@@ -45,8 +40,8 @@ def service_parts(data_dir: Path, options: Options, host: Host) -> list[Part]:
         _single("ingest", data_dir, ports, shared, host),
         *_workers("normalizer", data_dir, options, shared, host),
         *_workers("segmenter", data_dir, options, shared | _clock(options), host),
-        *_workers("projector", data_dir, options, shared, host),
-        _single("api", data_dir, ports, shared | _keys(data_dir) | _backfill(data_dir, options, host), host),
+        *_workers("projector", data_dir, options, shared | _history(options), host),
+        _single("api", data_dir, ports, shared | _history(options) | _keys(data_dir) | _backfill(data_dir, options, host), host),
         *_workers("delivery", data_dir, options, shared | _keys(data_dir), host),
         *(_campaigns(data_dir, options, shared, host) if options.campaigns else ()),
     ]
@@ -60,11 +55,20 @@ def _clock(options: Options) -> dict[str, str]:
     return {} if options.campaigns else {"STARLING_PUBLISH_CLOCK": "false"}
 
 
+def _history(options: Options) -> dict[str, str]:
+    """Return the lifetime of the events of users, which the projector writes and the API reads."""
+    return {"STARLING_HISTORY_DAYS": str(options.history_days)}
+
+
 def _campaigns(data_dir: Path, options: Options, shared: dict[str, str], host: Host) -> list[Part]:
-    """Return the messenger, and the processes of the channels of campaigns."""
+    """Return the messenger, the processes of the channels of campaigns, and the tracker behind the links of their messages."""
+    links = {"STARLING_LINKS__KEYS_FILE": str(keys_file(data_dir))}
+    tracker = f"http://{options.ports.address('tracker')}"
+    email = {"STARLING_CHANNEL": "email", "STARLING_EMAIL__TRACKER_URL": tracker}
     return [
         *_workers("messenger", data_dir, options, shared, host),
-        *_workers("delivery-email", data_dir, options, shared | _EMAIL | _keys(data_dir), host),
+        *_workers("delivery-email", data_dir, options, shared | email | links | _keys(data_dir), host),
+        _single("tracker", data_dir, options.ports, shared | links, host),
     ]
 
 

@@ -16,11 +16,13 @@ from starling_common.http.outbound.lookups import Lookups
 from starling_common.tls import tls_context
 from starling_delivery.channel import Again, Answer, Bounced, Delivered, Impossible, Message, Unknown
 from starling_delivery.channels.email.connections import Connection, Connections, Guard
-from starling_delivery.channels.email.rendering import Mail, MailRefused, is_unsubscribable, mail_of
+from starling_delivery.channels.email.rendering import Mail, MailLinks, MailRefused, OtherPage, is_unsubscribable, mail_of
 from starling_delivery.channels.email.signing import KeyRefused, Signer
+from starling_delivery.channels.email.tracking import Tracking
 from starling_delivery.messages.definitions import Definitions, KnownTarget
 from starling_delivery.policy import Park
 from starling_delivery.settings import EmailSettings
+from starling_messages.links import Links
 
 _CLOSING: Final = 421
 _MOST_DETAIL: Final = 300
@@ -30,7 +32,8 @@ _OF_SERVER: Final = frozenset({3, 4, 7})
 _ENHANCED: Final = re.compile(r"\b([245])\.(\d{1,3})\.(\d{1,3})\b")
 
 NO_LINK: Final = Park(
-    "STARLING_EMAIL__UNSUBSCRIBE_URL is not set, and every mail that is not transactional needs a link to unsubscribe",
+    "neither STARLING_EMAIL__TRACKER_URL nor STARLING_EMAIL__UNSUBSCRIBE_URL is set, and every mail that is not transactional "
+    "needs a link to unsubscribe",
     "no_unsubscribe_url",
 )
 
@@ -53,14 +56,14 @@ class EmailChannel:
         connections: Connections,
         *,
         deadline_seconds: float = 15.0,
-        unsubscribe_url: str | None = None,
+        links: MailLinks | None = None,
         passed: Callable[[str], None] = lambda _: None,
     ) -> None:
         """`passed`: called at failpoints. `deadline_seconds` bounds a whole attempt."""
         self._definitions = definitions
         self._connections = connections
         self._deadline_seconds = deadline_seconds
-        self._unsubscribe_url = unsubscribe_url
+        self._links = links
         self._passed = passed
         self._signers: dict[tuple[str, str], tuple[int, Signer]] = {}
 
@@ -76,12 +79,11 @@ class EmailChannel:
             email.connections_per_target,
             settings.timeout_seconds,
         )
-        url = None if email.unsubscribe_url is None else str(email.unsubscribe_url)
-        return cls(definitions, connections, deadline_seconds=settings.timeout_seconds, unsubscribe_url=url, passed=passed)
+        return cls(definitions, connections, deadline_seconds=settings.timeout_seconds, links=_links(settings), passed=passed)
 
     def hold(self, message: Message) -> Park | None:
         """Return why no such mail is sent by this process: without a link to unsubscribe only transactional ones are."""
-        return NO_LINK if self._unsubscribe_url is None and is_unsubscribable(message.purpose) else None
+        return NO_LINK if self._links is None and is_unsubscribable(message.purpose) else None
 
     async def send(self, message: Message) -> Answer:
         """Make one attempt and return its result. Only `Again` allows another one: the server surely has not taken the mail."""
@@ -90,7 +92,7 @@ class EmailChannel:
             return Impossible("target_archived")
         attempt = _Attempt()
         try:
-            mail = mail_of(message, target.target.settings["from"], self._unsubscribe_url, datetime.now(UTC), self._signer(target))
+            mail = mail_of(message, target.target.settings["from"], self._links, datetime.now(UTC), self._signer(target))
             async with asyncio.timeout(self._deadline_seconds), self._connections.slot(target.workspace, target.key):
                 return await self._attempt(target, mail, attempt)
         except MailRefused as refused:
@@ -158,6 +160,13 @@ class EmailChannel:
             return data_refused(refused.code, refused.message)
         self._passed("after_send")
         return Delivered(response.code)
+
+
+def _links(settings: EmailSettings) -> MailLinks | None:
+    email = settings.email
+    if email.tracker_url is not None:
+        return Tracking(str(email.tracker_url).rstrip("/"), Links(settings.link_keys))
+    return None if email.unsubscribe_url is None else OtherPage(str(email.unsubscribe_url))
 
 
 async def _reset(smtp: SMTP) -> None:

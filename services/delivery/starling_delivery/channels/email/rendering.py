@@ -8,7 +8,7 @@ from email.headerregistry import Address
 from email.message import EmailMessage
 from email.policy import SMTP
 from email.utils import format_datetime, parseaddr
-from typing import Final
+from typing import Final, Protocol
 from urllib.parse import urlencode
 
 import idna
@@ -44,8 +44,34 @@ def is_unsubscribable(purpose: str | None) -> bool:
     return purpose != TRANSACTIONAL
 
 
-def mail_of(message: Message, from_address: str, unsubscribe_url: str | None, at: datetime, signer: Signer | None) -> Mail:
-    """Return the mail of a message. `at`: its date, with a time zone. `unsubscribe_url`: what `unsubscribe_link` extends.
+class MailLinks(Protocol):
+    """The links of mails."""
+
+    def unsubscribe_link(self, message: Message) -> str:
+        """Return the link by which the person of a message unsubscribes."""
+
+    def html(self, message: Message, html: str) -> str:
+        """Return the HTML part as it is sent."""
+
+
+@dataclass(frozen=True)
+class OtherPage:
+    """A page of the installation's own. `base_url`: what the link to unsubscribe begins with; nothing is tracked."""
+
+    base_url: str
+
+    def unsubscribe_link(self, message: Message) -> str:
+        """Return the base with the workspace, the delivery and the purpose."""
+        query = urlencode({"workspace": message.workspace, "delivery": message.delivery_id, "purpose": message.purpose or ""})
+        return f"{self.base_url}{'&' if '?' in self.base_url else '?'}{query}"
+
+    def html(self, _message: Message, html: str) -> str:
+        """Return the HTML part unchanged."""
+        return html
+
+
+def mail_of(message: Message, from_address: str, links: MailLinks | None, at: datetime, signer: Signer | None) -> Mail:
+    """Return the mail of a message. `at`: its date, with a time zone. Without `links` only a transactional mail can be sent.
 
     Its `Message-ID` depends on the delivery alone. Raises: MailRefused.
     """
@@ -58,17 +84,17 @@ def mail_of(message: Message, from_address: str, unsubscribe_url: str | None, at
         mail["Subject"] = message.content.get("subject", "")
     except (ValueError, MessageError) as error:
         raise MailRefused(f"a header is invalid: {error}") from error
-    _set_content(mail, message)
+    _set_content(mail, message, links)
     head = [
         (b"Message-ID", f" <{message.delivery_id}@{sender.partition('@')[2]}>".encode()),
         (b"Date", f" {format_datetime(at)}".encode()),
     ]
     if is_unsubscribable(message.purpose):
-        if unsubscribe_url is None:
+        if links is None:
             raise MailRefused("a mail that is not transactional needs a link to unsubscribe")
         # Not by the email package, which encodes a long word.
         head += [
-            (b"List-Unsubscribe", f" <{unsubscribe_link(unsubscribe_url, message)}>".encode("ascii")),
+            (b"List-Unsubscribe", f" <{links.unsubscribe_link(message)}>".encode("ascii")),
             (b"List-Unsubscribe-Post", b" List-Unsubscribe=One-Click"),
         ]
     headers, body = split_mail(mail.as_bytes())
@@ -78,12 +104,6 @@ def mail_of(message: Message, from_address: str, unsubscribe_url: str | None, at
     signature = b"" if signer is None else signer.header(headers, body)
     lines = b"".join(name + b":" + value + b"\r\n" for name, value in headers)
     return Mail(sender, recipient, signature + lines + b"\r\n" + body)
-
-
-def unsubscribe_link(base: str, message: Message) -> str:
-    """Return the link of a message: the base with the workspace, the delivery and the purpose."""
-    query = urlencode({"workspace": message.workspace, "delivery": message.delivery_id, "purpose": message.purpose or ""})
-    return f"{base}{'&' if '?' in base else '?'}{query}"
 
 
 def checked_address(address: str) -> str:
@@ -107,8 +127,10 @@ def split_mail(data: bytes) -> tuple[list[Header], bytes]:
     return [(name, value) for name, _, value in headers], body
 
 
-def _set_content(mail: EmailMessage, message: Message) -> None:
+def _set_content(mail: EmailMessage, message: Message, links: MailLinks | None) -> None:
     text, html = message.content.get("text"), message.content.get("html")
+    if html is not None and links is not None:
+        html = links.html(message, html)
     if text is not None:
         mail.set_content(text)
     if html is not None and text is not None:

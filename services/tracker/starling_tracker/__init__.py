@@ -1,0 +1,1 @@
+"""The public service behind the links of messages: opens, clicks, and unsubscribing."""

@@ -1,0 +1,52 @@
+"""Tokens in links: the same for the same link, and none that the installation did not write."""
+
+import base64
+
+import msgspec
+import pytest
+from cryptography.hazmat.primitives.ciphers.aead import AESSIV
+
+from starling_messages.links import Link, LinkKind, Links
+
+LINK = Link("acme", "ada/ü", "d-1", "email", "smtp", "win-back", "marketing", "https://shop.example.com/?a=b")
+KEYS = {"first": b"1" * 32}
+
+
+def test_a_token_is_deterministic_and_gives_its_link_back() -> None:
+    token = Links(KEYS).token(LinkKind.CLICK, LINK)
+    assert Links(KEYS).token(LinkKind.CLICK, LINK) == token
+    assert Links(KEYS).read(LinkKind.CLICK, token) == LINK
+    assert token.isascii()
+    assert "ada" not in token
+    assert all(character.isalnum() or character in "-_" for character in token)
+
+
+def test_links_live_on_while_their_key_is_listed() -> None:
+    before, after = Links(KEYS), Links({"second": b"2" * 32, **KEYS})
+    old, new = before.token(LinkKind.OPEN, LINK), after.token(LinkKind.OPEN, LINK)
+    assert old != new
+    assert after.read(LinkKind.OPEN, old) == LINK
+    assert before.read(LinkKind.OPEN, new) is None
+
+
+def test_no_changed_token_is_read() -> None:
+    links = Links(KEYS)
+    token = links.token(LinkKind.UNSUBSCRIBE, LINK)
+    data = base64.urlsafe_b64decode(token + "=" * (-len(token) % 4))
+    for position in range(len(data)):
+        changed = data[:position] + bytes([data[position] ^ 1]) + data[position + 1 :]
+        assert links.read(LinkKind.UNSUBSCRIBE, base64.urlsafe_b64encode(changed).rstrip(b"=").decode()) is None
+    assert all(links.read(LinkKind.UNSUBSCRIBE, token[:length]) is None for length in range(len(token)))
+    assert links.read(LinkKind.UNSUBSCRIBE, token + "AAAA") is None
+
+
+@pytest.mark.parametrize("token", ["", "=", "AAAA", "ü" * 20, "A" * 9_000, "AA AA", "\ud800"])
+def test_what_is_no_token_is_none(token: str) -> None:
+    assert Links(KEYS).read(LinkKind.OPEN, token) is None
+
+
+def test_another_cipher_key_cannot_write_a_token() -> None:
+    links = Links(KEYS)
+    key_id = base64.urlsafe_b64decode(links.token(LinkKind.OPEN, LINK)[:8])[:4]
+    forged = key_id + AESSIV(b"3" * 64).encrypt(msgspec.msgpack.encode(LINK), [b"o"])
+    assert links.read(LinkKind.OPEN, base64.urlsafe_b64encode(forged).rstrip(b"=").decode()) is None
