@@ -1,4 +1,4 @@
-"""Writes the measured rates of `starling plan-capacity` from benchmarks/results and tables.cql: `make capacity`."""
+"""Writes the measured rates of `starling plan-capacity` from benchmarks/results: `make capacity`."""
 
 import json
 import re
@@ -9,12 +9,12 @@ from typing import Any, Final
 
 ROOT: Final = Path(__file__).parent.parent
 RESULTS: Final = ROOT / "benchmarks/results"
-TABLES: Final = ROOT / "schemas/avro/tables.cql"
 LOAD: Final = ROOT / "benchmarks/whole/load.py"
 RATES: Final = ROOT / "apps/cli/starling_cli/capacity/rates.json"
 
 SELECTED: Final[Mapping[str, tuple[str, str]]] = {
     "platform": ("platform.json", "/20-segments-1-switches"),
+    "no_history": ("platform.json", "/20-segments-1-switches-no-history/cpu_micros"),
     "curve/crowded": ("stream.json", "/crowded_curve/cpu_micros_an_event"),
     "curve/every-kind": ("stream.json", "/curve/cpu_micros_an_event"),
     "state_bytes": ("segments_mix.json", "/segments/*/state_bytes_median"),
@@ -35,7 +35,6 @@ SELECTED: Final[Mapping[str, tuple[str, str]]] = {
 
 _LEFT_OUT: Final = "platform/threads/"
 """The processor time by thread explains that by part, and enters no plan."""
-_LIFETIME: Final = re.compile(r"CREATE TABLE IF NOT EXISTS user_history .*?default_time_to_live = (\d+)", re.DOTALL)
 _BATCH: Final = re.compile(r"^BATCH: Final = (\d+)$", re.MULTILINE)
 
 
@@ -49,7 +48,6 @@ def rates() -> dict[str, dict[str, Any]]:
         found |= {f"{name}{suffix}": {"value": value, "source": f"{file}{path}"} for suffix, path, value in selected}
     found = {name: rate for name, rate in found.items() if not name.startswith(_LEFT_OUT)}
     found["platform/items_per_request"] = _constant(LOAD, _BATCH, "BATCH")
-    found["tables/user_history/seconds"] = _constant(TABLES, _LIFETIME, "user_history default_time_to_live")
     return found
 
 

@@ -22,6 +22,7 @@ class Options(msgspec.Struct, frozen=True, kw_only=True):
            `lake`, `views` and `backfill` are optional Spark jobs; `scale` maps a service to its number of workers
            (missing: 1); `only` limits the stack to these parts and their dependencies (empty: all parts);
            `workspaces` are those beside the default one;
+           `history_days`: for how long events of users are readable in the API, 0: none are;
            `revision` grows with every change.
     """
 
@@ -36,6 +37,7 @@ class Options(msgspec.Struct, frozen=True, kw_only=True):
     scale: dict[str, int] = {}
     only: tuple[str, ...] = ()
     workspaces: tuple[str, ...] = ()
+    history_days: int = 30
     revision: int = 1
 
     @property

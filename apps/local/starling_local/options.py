@@ -28,6 +28,7 @@ class RequestedOptions:
     scale: Mapping[str, int] = field(default_factory=dict)
     only: tuple[str, ...] = ()
     workspaces: tuple[str, ...] = ()
+    history_days: int | None = None
 
 
 def first_options(requested: RequestedOptions) -> Options:
@@ -44,6 +45,7 @@ def first_options(requested: RequestedOptions) -> Options:
         scale=dict(requested.scale),
         only=requested.only,
         workspaces=requested.workspaces,
+        history_days=30 if requested.history_days is None else requested.history_days,
     )
 
 
@@ -70,6 +72,7 @@ def next_options(before: Options, requested: RequestedOptions, *, running: bool)
         scale={**before.scale, **requested.scale},
         only=requested.only or (before.only if running else ()),
         workspaces=tuple(dict.fromkeys((*before.workspaces, *requested.workspaces))),
+        history_days=before.history_days if requested.history_days is None else requested.history_days,
     )
     return before if changed == before else msgspec.structs.replace(changed, revision=before.revision + 1)
 

@@ -169,6 +169,8 @@ def limitations(preview: SegmentPreview, kept: Collection[str], past: RequiredHi
     if past.reach_ms is None or past.reach_ms > remembered_ms:
         reasons.append(
             f"events are stored for {remembered_ms // _DAY_MS} days after receipt, and the condition covers older events"
+            if remembered_ms
+            else "this installation stores no events of users: the condition counts from now on"
         )
     if any(isinstance(leaf, HeldLeaf) for leaf in past.plan.trait_leaves.values()):
         reasons.append("the time since a trait has its value is unknown until a segment uses it: held_for counts from now on")

@@ -5,7 +5,7 @@ from typing import Annotated, Literal
 from pydantic import Field, SecretStr
 
 from starling_common.http.server import PublicHttp
-from starling_common.settings import Cassandra, SecretKeys, ServiceSettings
+from starling_common.settings import Cassandra, HistoryDays, SecretKeys, ServiceSettings
 
 
 class ApiSettings(ServiceSettings):
@@ -31,6 +31,7 @@ class ApiSettings(ServiceSettings):
             description="number of partitions of profile-keyed topics, as in the deploy step; overrides topics.yaml",
         ),
     ] = None
+    history_days: HistoryDays = 30
     threads: Annotated[int, Field(ge=1, le=500, description="requests that may wait for Cassandra or Kafka at the same time")] = 40
     body_timeout_seconds: Annotated[
         float,

@@ -158,7 +158,7 @@ def build_api(settings: ApiSettings) -> Api:
     )
     publisher = Publisher(settings.kafka.brokers, registry, policy.awaits_backfill)
     backfills = Backfills(backfill.runs, backfill.topics.publish, wall_clock_micros)
-    queries = Queries(definitions, audience, partitions, backfills.of_segment)
+    queries = Queries(definitions, audience, partitions, backfills.of_segment, settings.history_days)
     list_store = CassandraLists(database)
     zone_of = Timezones(settings.timezones).of
     limits = CostLimits(settings.segment_work, settings.segment_state_bytes)
@@ -190,7 +190,14 @@ def build_api(settings: ApiSettings) -> Api:
         streams=streams,
         materialised_views=MaterialisedViews(CassandraViews(database)),
         reports=Reports(CassandraReports(database)),
-        previews=Previews(Definitions(definitions), audience, states, CassandraPasts(database, partitions), settings.clock),
+        previews=Previews(
+            Definitions(definitions),
+            audience,
+            states,
+            CassandraPasts(database, partitions),
+            settings.clock,
+            settings.history_days,
+        ),
         exports=Exports(queries, list_store, states),
         backfills=backfills,
         token_commands=CredentialCommands(TOKEN, tokens, wall_clock_micros),

@@ -49,6 +49,8 @@ class Parts:
     metrics: Metrics
     make_rows: MakeRows = rows_of
     count: Count = count
+    discards: bool = False
+    """Whether the records are read and committed only, so that the lag stays true while no events are stored."""
 
 
 class RowRefused(Exception):
@@ -75,6 +77,7 @@ class Projector:
         self._limits = limits
         self._make_rows = parts.make_rows
         self._count = parts.count
+        self._discards = parts.discards
         self._stopping = threading.Event()
         self._pending: dict[int, tuple[PendingProgress, ...]] = {}
         self._tallies: dict[TallyKey, Tally] = {}
@@ -129,7 +132,7 @@ class Projector:
         if polled.reassigned:
             self._pending, self._tallies = {}, {}
             self._look_up_incarnations()
-        if polled.messages:
+        if polled.messages and not self._discards:
             started = time.monotonic()
             self._project(polled.messages)
             self._batch_seconds.observe(time.monotonic() - started)

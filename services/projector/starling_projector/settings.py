@@ -6,7 +6,7 @@ from pydantic import Field
 
 from starling_common.kafka.access_check import Needs, needs_of
 from starling_common.kafka.topics import stage
-from starling_common.settings import Cassandra, GroupFailureSeconds, ServiceSettings
+from starling_common.settings import Cassandra, GroupFailureSeconds, HistoryDays, ServiceSettings
 
 STAGE = "projector"
 EVENTS_STAGE = "projector-events"
@@ -27,6 +27,7 @@ class ProjectorSettings(ServiceSettings):
         int,
         Field(ge=0, le=10_000, description="time that a busy projector waits for more records; larger batches cost less a record"),
     ] = 250
+    history_days: HistoryDays = 30
     client_failure_seconds: Annotated[
         float,
         Field(

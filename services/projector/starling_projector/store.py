@@ -30,7 +30,7 @@ _STATEMENTS: Final[Mapping[Destination, str]] = {
     ),
     Destination.USER_MEMBERSHIP: _insert("user_memberships", f"{_USER}, segment_key, change"),
     Destination.USER_PROFILE: _insert("user_profiles", f"{_USER}, profile"),
-    Destination.USER_EVENT: _insert("user_history", f"{_USER}, event_time_ms, event_id, event"),
+    Destination.USER_EVENT: _insert("user_history", f"{_USER}, event_time_ms, event_id, event") + " AND TTL {seconds}",
     Destination.DEFINITION_CREATED: _insert("definitions", "workspace, kind, key, created_at_micros"),
     Destination.DEFINITION: _insert("definitions", "workspace, kind, key, version, status, document, actor, recorded_at_micros"),
 }
@@ -48,10 +48,7 @@ _WRITE_PROGRESS: Final = _insert("segmenter_progress", "id, source_partition, st
 _NEWEST_TOPIC: Final = "SELECT incarnation, topic_id FROM {ks}.projected_topics WHERE topic = ? LIMIT 1"
 _NEW_TOPIC: Final = "INSERT INTO {ks}.projected_topics (topic, incarnation, topic_id) VALUES (?, ?, ?) IF NOT EXISTS"
 
-_ALL_STATEMENTS: Final = (
-    *_STATEMENTS.values(),
-    *(_READ_COUNT, _READ_DAY, _WRITE_COUNT, _WRITE_DAY, _WRITE_PROGRESS, _NEWEST_TOPIC, _NEW_TOPIC),
-)
+_OTHER_STATEMENTS: Final = (*(_READ_COUNT, _READ_DAY, _WRITE_COUNT, _WRITE_DAY, _WRITE_PROGRESS, _NEWEST_TOPIC, _NEW_TOPIC),)
 _VALID_WRITE: Final = (_STATEMENTS[Destination.MEMBER_GONE], (1, "(check)", "(check)", 0, "(check)"))
 """A write that a database with the tables accepts. It deletes a row that nothing else writes, so it has no effect."""
 
@@ -59,8 +56,11 @@ _VALID_WRITE: Final = (_STATEMENTS[Destination.MEMBER_GONE], (1, "(check)", "(ch
 class Store:
     """The tables of the projector. Every method may raise DatabaseUnavailable and can then be repeated."""
 
-    def __init__(self, database: Database) -> None:
+    def __init__(self, database: Database, history_days: int) -> None:
+        """`history_days`: the lifetime of the events of users."""
         self._database = database
+        event = _STATEMENTS[Destination.USER_EVENT].replace("{seconds}", str(history_days * 86_400))
+        self._statements = {**_STATEMENTS, Destination.USER_EVENT: event}
 
     def incarnations(self, topic_ids: Mapping[str, str]) -> dict[str, int]:
         """Return the incarnation of each topic with the broker's present id; a new id is stored as the next incarnation."""
@@ -79,14 +79,14 @@ class Store:
 
     def check(self) -> None:
         """Check that the database has the tables and accepts writes. Raises: StatementRefused with what is missing."""
-        self._database.check(_ALL_STATEMENTS)
+        self._database.check((*self._statements.values(), *_OTHER_STATEMENTS))
         self._database.write(*_VALID_WRITE)
 
     def write_rows(self, rows: Sequence[Row]) -> Counter[str]:
         """Write the newest of the rows with each key, in the order of `Destination`. Return the number of rows by table."""
         written = newest(rows)
         for phase in phases(written):
-            self._database.write_batches(by_partition(phase, _STATEMENTS))
+            self._database.write_batches(by_partition(phase, self._statements))
         return Counter([TABLES[row.destination] for row in written])
 
     def tallies(self, keys: Sequence[TallyKey]) -> dict[TallyKey, Tally]:

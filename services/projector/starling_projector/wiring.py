@@ -75,9 +75,10 @@ def build_worker(settings: ProjectorSettings) -> Worker:
         parts = Parts(
             source=Source(settings.kafka.brokers, group, topics, settings.client_failure_seconds),
             decoder=decoder,
-            store=Store(database),
+            store=Store(database, settings.history_days),
             dead_letters=DeadLetters(settings.kafka.brokers, registry, metrics),
             metrics=metrics,
+            discards=name == EVENTS_STAGE and not settings.history_days,
         )
         raising, limits = Raising.of(settings.failpoint), Limits(settings.batch_records, settings.linger_ms / 1000)
         return Projector(parts if raising is None else _raising_parts(parts, raising), limits, name)

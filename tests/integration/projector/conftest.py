@@ -47,11 +47,17 @@ def start(stack: Stack, own_cassandra: Cassandra, tmp_path: Path) -> Start:
 
     @contextmanager
     def started(
-        group: str | None = None, *, cassandra: Cassandra = own_cassandra, ready: bool = True, failpoint: str = ""
+        group: str | None = None,
+        *,
+        cassandra: Cassandra = own_cassandra,
+        ready: bool = True,
+        failpoint: str = "",
+        history_days: int = 30,
     ) -> Iterator[Service]:
         environment = {
             **replace(stack, cassandra=cassandra).environment(),
             "STARLING_GROUP": group or f"test-{uuid.uuid4().hex}",
+            "STARLING_HISTORY_DAYS": str(history_days),
             **({"STARLING_FAILPOINT": failpoint} if failpoint else {}),
         }
         with running("starling_projector", environment, tmp_path / "projector.log", ready=ready) as service:

@@ -14,7 +14,7 @@ from starling_common.cassandra.database import Database
 from starling_common.cassandra.read_models import user_partition
 from starling_common.cassandra.sessions import create_tables, open_session
 from starling_common.kafka.clients import consumer_config, offsets, producer_config
-from starling_common.kafka.topics import LIST_DEFINITIONS, MEMBERSHIP, PROGRESS, load_catalogue
+from starling_common.kafka.topics import BEHAVIOUR, LIST_DEFINITIONS, MEMBERSHIP, PROGRESS, load_catalogue
 from starling_common.kafka.topics import PROFILE as PROFILE_TOPIC
 from starling_common.settings import Cassandra
 from starling_common.testing import eventually, own_keyspace
@@ -31,6 +31,7 @@ VERSIONS = "SELECT * FROM {ks}.definition_versions WHERE workspace = ? AND kind 
 USER = "workspace = ? AND source_partition = ? AND bucket = ? AND user_id = ?"
 PROFILE = f"SELECT profile.traits AS traits FROM {{ks}}.user_profiles WHERE {USER}"  # noqa: S608 - constants
 _MEMBERSHIP = "SELECT change.status AS status, change.sequence AS sequence FROM {ks}.user_memberships"
+HISTORY = f"SELECT TTL(event) AS seconds FROM {{ks}}.user_history WHERE {USER}"  # noqa: S608 - constants
 ONE_USER = f"{_MEMBERSHIP} WHERE {USER} AND segment_key = ?"
 OLDER_PROFILE = (
     "INSERT INTO {ks}.user_profiles (workspace, source_partition, bucket, user_id, profile) "
@@ -292,6 +293,36 @@ def _definition(log: Log, version: int, action: str) -> dict[str, object]:
         "actor": "test",
         "correlation_id": "test",
     }
+
+
+def test_events_are_kept_for_the_days_of_the_installation(log: Log, start: Start, tables: Database) -> None:
+    log.event("ada", "Buy", "e-1", 1)
+    with start(history_days=7):
+        eventually(lambda: tables.read(HISTORY, ada(log)))
+    (row,) = tables.read(HISTORY, ada(log))
+    assert 6 * 86_400 < row["seconds"] <= 7 * 86_400
+
+
+def test_without_history_events_are_committed_and_not_stored(stack: Stack, log: Log, start: Start, tables: Database) -> None:
+    group = f"test-{uuid.uuid4().hex}"
+    log.event("ada", "Buy", "e-1", 1)
+    reader = Consumer(consumer_config(stack.brokers, f"{group}-events"))
+    places = [(BEHAVIOUR, number) for number in range(PARTITIONS)]
+    ends = offsets(reader, places, OFFSET_END, 10)
+    with start(group, history_days=0):
+        log.profile("ada", {"plan": "pro"})
+        eventually(lambda: tables.read(PROFILE, ada(log)))
+        eventually(
+            lambda: all(
+                one.offset >= ends[one.topic, one.partition] for one in _committed(reader, places) if ends[one.topic, one.partition]
+            )
+        )
+    reader.close()
+    assert tables.read(HISTORY, ada(log)) == []
+
+
+def _committed(reader: Consumer, places: list[tuple[str, int]]) -> list[TopicPartition]:
+    return reader.committed([TopicPartition(*place) for place in places], timeout=10)
 
 
 def _dead_letters(stack: Stack, log: Log) -> list[dict[str, Any]]:

@@ -370,6 +370,7 @@ class World:
     messenger: "MemoryMessenger | None" = None
     vault: Vault = field(default_factory=lambda: Vault(Sealer({"first": b"1" * 32})))
     people: MemoryPeople = field(default_factory=MemoryPeople)
+    history_days: int = 30
 
     def __post_init__(self) -> None:
         self.created_tokens = MemoryCredentials(lambda: self.broker_is_down)
@@ -393,7 +394,7 @@ class World:
 
     @property
     def queries(self) -> Queries:
-        return Queries(self.reader, self.audience, partitions=2, backfill_of=self.backfills.of_segment)
+        return Queries(self.reader, self.audience, 2, self.backfills.of_segment, self.history_days)
 
     @property
     def backfills(self) -> Backfills:
@@ -405,7 +406,7 @@ class World:
 
     @property
     def previews(self) -> Previews:
-        return Previews(Definitions(self.reader), self.audience, self.states, self.pasts, Clock.EVENT, self.rng)
+        return Previews(Definitions(self.reader), self.audience, self.states, self.pasts, Clock.EVENT, self.history_days, self.rng)
 
     @property
     def exports(self) -> Exports:

@@ -247,6 +247,14 @@ def test_events_come_the_newest_first_and_in_pages() -> None:
     assert call(world, "GET", "/v1/users/unknown/events").json()["items"] == []
 
 
+def test_an_installation_without_history_refuses_to_list_events() -> None:
+    world = World()
+    world.history_days = 0
+    answer = call(world, "GET", "/v1/users/ada/events")
+    assert (answer.status_code, answer.json()["code"]) == (409, "history_off")
+    assert "STARLING_HISTORY_DAYS" in answer.json()["message"]
+
+
 def test_the_reference_has_every_operation_and_escapes_its_texts() -> None:
     operation = {"tags": ["<t>"], "summary": "<script>", "responses": {"200": {"description": "&"}}}
     page = reference_page({"paths": {"/x/<y>": {"get": operation}}})

@@ -12,6 +12,7 @@ INGEST: Final = "ingest"
 SEGMENTER: Final = "segmenter"
 KAFKA: Final = "kafka"
 CASSANDRA: Final = "cassandra"
+PROJECTOR: Final = "projector"
 SPARK: Final = "spark profiles"
 SEGMENTER_CHANGELOG: Final = "segmenter-state-changelog"
 
@@ -146,6 +147,9 @@ def _growth(part: str, inputs: Inputs, rates: Rates) -> Iterator[tuple[float, st
         here, there = interpolated(curve, inputs.segments), interpolated(curve, measured)
         words = f" + {number(here)} with {inputs.segments} segments - {number(there)} with {number(measured)}"
         yield here - there, words, rates.source(f"curve/{inputs.mix}/{curve[-1][0]:.0f}").rpartition("/")[0]
+    if part in {PROJECTOR, CASSANDRA} and not inputs.history_days:
+        saved = rates[f"platform/cpu_micros/{part}"] - rates[f"no_history/{part}"]
+        yield -saved, f" - {number(saved)} for the events of users", rates.source(f"no_history/{part}")
     items = items_of(inputs, rates)
     if part == INGEST and items != rates["platform/items_per_request"]:
         name, request = request_micros(rates)

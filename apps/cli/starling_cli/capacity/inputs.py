@@ -29,6 +29,7 @@ BOUNDS: Final[Mapping[str, Bounds]] = {
     "memberships": Bounds("--memberships", 0, 100_000, "memberships a user"),
     "traits": Bounds("--traits", 0, 10_000, "computed traits"),
     "items_per_request": Bounds("--items-per-request", 1, 10_000, "items"),
+    "history_days": Bounds("--history-days", 0, 1_095, "days"),
     "replication": Bounds("--replication", 1, 7, "copies"),
     "headroom": Bounds("--headroom", 0, 0.9, "of the capacity"),
     "replica_cores": Bounds("--replica-cores", 0.1, 512, "cores"),
@@ -46,7 +47,8 @@ class Inputs:
 
     Units: `rps`: events/s at the peak; `average_rps`: events/s over days, None for the peak; `changes`: membership changes an
            event; `items_per_request`: items of an HTTP request; None in both is the measured number; `memberships`: segments with
-           a row of a user, None for a tenth of the segments; `headroom`: share that stays free at the peak;
+           a row of a user, None for a tenth of the segments; `history_days`: for how long the events of users are readable,
+           0: none are stored; `headroom`: share that stays free at the peak;
            `retention_days`: topic -> days, instead of those of the catalogue.
     """
 
@@ -59,6 +61,7 @@ class Inputs:
     traits: int = 0
     mix: Mix = "crowded"
     items_per_request: float | None = None
+    history_days: int = 30
     replication: int = 3
     headroom: float = 0.3
     replica_cores: float = 1.0

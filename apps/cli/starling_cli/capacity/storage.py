@@ -86,16 +86,16 @@ class Storage:
     def cassandra(self) -> Iterator[Stored]:
         """Yield the disk of each large table on all nodes, with room for compaction."""
         users, copies = self._inputs.users, self._inputs.replication
-        seconds = self._rates["tables/user_history/seconds"]
+        days = self._inputs.history_days
         memberships = users * self.memberships
         rows = (
             ("states", users, self.record_bytes(SEGMENTER_CHANGELOG) + self.record_bytes(NORMALIZER_CHANGELOG), "one a user"),
             ("user_profiles", users, self.record_bytes(NORMALIZER_CHANGELOG), "one a user"),
             ("user_memberships", memberships, self.record_bytes(MEMBERSHIP_STATE), f"{number(self.memberships)} a user"),
             ("segment_members", memberships, self.record_bytes(MEMBERSHIP_STATE), f"{number(self.memberships)} a user"),
-            ("user_history", self.average_rps * seconds, self.record_bytes(BEHAVIOUR), f"{seconds / _DAY_SECONDS:.0f} days"),
+            ("user_history", self.average_rps * days * _DAY_SECONDS, self.record_bytes(BEHAVIOUR), f"{days} days"),
         )
-        for table, count, size, kept in rows:
+        for table, count, size, kept in rows if days else rows[:-1]:
             formula = f"{number(count)} rows * {number(size)} B * {copies} copies * {number(COMPACTION_FACTOR)}"
             yield Stored("Cassandra", table, size, kept, count * size * copies * COMPACTION_FACTOR, formula)
 

@@ -30,6 +30,9 @@ SegmentMix = Annotated[
 ItemsPerRequest = Annotated[
     float | None, typer.Option("--items-per-request", help="Items of an HTTP request. Default: as measured.")
 ]
+HistoryDays = Annotated[
+    int, typer.Option("--history-days", help="Days for which events of users are readable (STARLING_HISTORY_DAYS); 0: none.")
+]
 Replication = Annotated[int, typer.Option("--replication", help="Copies of each record in Kafka and row in Cassandra.")]
 RetentionDays = Annotated[
     list[str] | None,
@@ -56,6 +59,7 @@ def plan_capacity(  # noqa: PLR0913, PLR0917 - the command line: each option is 
     traits: Traits = 0,
     mix: SegmentMix = "crowded",
     items_per_request: ItemsPerRequest = None,
+    history_days: HistoryDays = 30,
     replication: Replication = 3,
     retention_days: RetentionDays = None,
     headroom: Headroom = 0.3,
@@ -80,6 +84,7 @@ def plan_capacity(  # noqa: PLR0913, PLR0917 - the command line: each option is 
         traits=traits,
         mix=mix,
         items_per_request=items_per_request,
+        history_days=history_days,
         replication=replication,
         headroom=headroom,
         replica_cores=replica_cores,

@@ -70,6 +70,10 @@ def up(  # noqa: PLR0913, PLR0917 - the command line: each option is an argument
         list[str] | None,
         typer.Option("--workspace", help="Name of an additional workspace, with NAME-write-key and NAME-admin-token. Repeatable."),
     ] = None,
+    history_days: Annotated[
+        int | None,
+        typer.Option("--history-days", min=0, max=1_095, help="Days for which events of users are readable; 0: none. Default: 30."),
+    ] = None,
     only: Annotated[str, typer.Option("--only", help="Start only these parts and their dependencies, comma separated.")] = "",
     timeout: Annotated[
         float, typer.Option("--timeout", help="Seconds to wait until all parts are ready.")
@@ -80,7 +84,15 @@ def up(  # noqa: PLR0913, PLR0917 - the command line: each option is an argument
     names = tuple(name.strip() for name in only.split(",") if name.strip())
     jobs = {"spark": spark, "lake": lake, "views": views, "backfill": backfill, "campaigns": campaigns}
     workers, workspaces = parse_scale(scale or []), parse_workspaces(workspace or [])
-    requested = RequestedOptions(clock=clock, port_base=port_base, scale=workers, only=names, workspaces=workspaces, **jobs)
+    requested = RequestedOptions(
+        clock=clock,
+        port_base=port_base,
+        scale=workers,
+        only=names,
+        workspaces=workspaces,
+        history_days=history_days,
+        **jobs,
+    )
     # TERM and HUP stop a foreground stack like Ctrl-C. A shell can start a background command with INT ignored, so INT is set too.
     for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):
         signal.signal(number, signal.default_int_handler)

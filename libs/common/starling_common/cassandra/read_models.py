@@ -30,7 +30,7 @@ ACTIVE: Final = "active"
 """Of a campaign alone, which is a draft before: `defined` of the other kinds is in use at once."""
 
 MESSAGE_EVENT: Final = "delivery"
-"""The kind of a delivery report in `user_events`."""
+"""The kind of a delivery report in `user_history`."""
 
 DAY_MS: Final = 86_400_000
 

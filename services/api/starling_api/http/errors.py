@@ -159,6 +159,12 @@ class NotAvailable(ApiError):
     code = "not_yet"
 
 
+class HistoryOff(ApiError):
+    """The installation stores no events of users."""
+
+    code = "history_off"
+
+
 class CursorExpired(ApiError):
     """The records after this cursor have been deleted."""
 

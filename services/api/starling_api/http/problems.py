@@ -30,6 +30,7 @@ _STATUS: Final[Mapping[type[errors.ApiError], int]] = {
     errors.FrozenField: 409,
     errors.NotActivated: 409,
     errors.BackfillEnded: 409,
+    errors.HistoryOff: 409,
     errors.BodyTimeout: 408,
     errors.CursorExpired: 410,
     errors.VersionConflict: 412,

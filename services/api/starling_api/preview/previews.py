@@ -16,7 +16,7 @@ from starling_api.preview.estimates import SampleSize
 from starling_api.preview.explanation import explanation_json
 from starling_api.preview.request import requested_segment
 from starling_api.preview.sampling import ALL_USERS_LIMIT, CandidateEvaluator, Sample, Sampler, stopwatch
-from starling_common.cassandra.read_models import ARCHIVED
+from starling_common.cassandra.read_models import ARCHIVED, DAY_MS
 from starling_common.settings import Clock
 from starling_common.time.instants import format_instant
 from starling_segments import (
@@ -36,8 +36,6 @@ Document = dict[str, Any]
 
 SAMPLE: Final = 20
 """Maximum user ids in a response."""
-RETENTION_MS: Final = 30 * 86_400_000
-"""Retention of events in the read model (`user_events` in tables.cql)."""
 
 
 @dataclass(frozen=True)
@@ -49,6 +47,8 @@ class Previews:
     states: StateReader
     pasts: PastReader
     clock: Clock
+    history_days: int = 30
+    """Lifetime of the events of users in the read model."""
     rng: random.Random = field(default_factory=random.SystemRandom)
 
     def preview(self, workspace: str, document: object, known: Known) -> Document:
@@ -115,7 +115,8 @@ class Previews:
         # Partitions usually maintain the same leaf nodes and then share the compiled history plan.
         by_leaves = {leaves: required_history(preview, leaves, max(instants.values())) for leaves in set(maintained.values())}
         pasts = {number: by_leaves[leaves] for number, leaves in maintained.items()}
-        limits = [limit for one, past in by_leaves.items() for limit in limitations(preview, one, past, RETENTION_MS)]
+        remembered_ms = self.history_days * DAY_MS
+        limits = [limit for one, past in by_leaves.items() for limit in limitations(preview, one, past, remembered_ms)]
         times = [instant for instant in instants.values() if instant > 0]
         evaluator = CandidateEvaluator(running.workspace, preview, instants, pasts, self.pasts, self.clock)
         as_of = format_instant(min(times)) if times else None

@@ -7,7 +7,7 @@ from typing import Any, Final
 
 from starling_api.definitions.definition import USES, Definition, plain_status, segment_status, users_of
 from starling_api.definitions.kinds import SEGMENTS, Kind
-from starling_api.http.errors import NotFound
+from starling_api.http.errors import HistoryOff, NotFound
 from starling_api.http.pagination import PageOf, cut
 from starling_api.ports import AudienceReader, DefinitionReader, EventRow, ReportedProgress
 from starling_common.cassandra.read_models import ARCHIVED
@@ -50,6 +50,8 @@ class Queries:
     partitions: int
     backfill_of: Callable[[str, str, int], Document | None] = lambda _workspace, _key, _version: None
     """Returns the progress of the backfill of a segment's version (workspace, key, version); None without a backfill."""
+    history_days: int = 30
+    """Lifetime of the events of users in the read model."""
 
     def definition(self, kind: Kind, workspace: str, key: str) -> tuple[Definition, Document]:
         """Return a definition and its response document, also of an archived one. Raises: NotFound."""
@@ -182,7 +184,9 @@ class Queries:
         return _page(items, cursor, progress)
 
     def events(self, workspace: str, user_id: str, page: PageOf) -> Document:
-        """Return a page of the events and delivery outcomes of a user, the newest first. Raises: BadRequest."""
+        """Return a page of the events and delivery outcomes of a user, the newest first. Raises: BadRequest, HistoryOff."""
+        if not self.history_days:
+            raise HistoryOff("this installation stores no events of users: query the lake, or set STARLING_HISTORY_DAYS")
         name = f"events of {user_id}"
         time, event_id = page.after(name, (_END_OF_TIME, ""))
         progress = self.audience.progress()

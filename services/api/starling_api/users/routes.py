@@ -84,10 +84,16 @@ def user_segments(user_id: str, services: UsedServices, caller: Viewer, page: Pa
 
 
 @user_router.get(
-    USER + "/events", operation_id="list_user_events", summary="List the latest events of a user", responses=_shape(EventPageModel)
+    USER + "/events",
+    operation_id="list_user_events",
+    summary="List the latest events of a user",
+    responses=_shape(EventPageModel, 409),
 )
 def user_events(user_id: str, services: UsedServices, caller: Viewer, page: Page) -> Response:
-    """Events and delivery outcomes of the last 30 days, the newest first."""
+    """Events and delivery outcomes of the last 30 days, the newest first.
+
+    The installation can store them for another time. If it stores none, the answer is 409 `history_off`.
+    """
     return JSONResponse(services.queries.events(caller.workspace, user_id, page))
 
 
