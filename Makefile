@@ -32,8 +32,11 @@ setup: ## the virtual environment and the JVM parts; nothing is left to do when 
 demo: setup ## the main job on real purchases: from tracked events to delivered segment changes
 	@.venv/bin/starling demo
 
-test: setup helm ## all tests, on real parts
+test: setup helm ## the tests, on real parts; make test-long runs those of a minute and more
 	@$(PYTHON) -m pytest $(PYTEST_ARGS)
+
+test-long: setup ## the tests marked `long`, which make test leaves out
+	@STARLING_LONG=all $(PYTHON) -m pytest $(PYTEST_ARGS) -m long
 
 helm: ## Helm 3 and 4, by which the tests render the chart; built from their Go modules into ~/.cache/starling/tools, once
 	@HELM_MAJOR=3 tools/helm.sh version >/dev/null

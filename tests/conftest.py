@@ -41,8 +41,12 @@ ON_ONE = ("tests/system/test_live", "tests/contract/api", "tests/spark")
 """Files that share something that takes long to start: one process of pytest's gets all of them."""
 
 
-def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """In the order of `LONGEST_FIRST`."""
+def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
+    """In the order of `LONGEST_FIRST`, without the tests marked `long` unless `STARLING_LONG=all`."""
+    if os.environ.get("STARLING_LONG") != "all":
+        long = [item for item in items if item.get_closest_marker("long") is not None]
+        items[:] = [item for item in items if item.get_closest_marker("long") is None]
+        config.hook.pytest_deselected(items=long)
     items.sort(key=lambda item: next((at for at, start in enumerate(LONGEST_FIRST) if item.nodeid.startswith(start)), 0))
 
 
