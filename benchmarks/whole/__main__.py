@@ -13,6 +13,7 @@ a change is in the feed and in the read model. `--matrix` measures other numbers
 
 import argparse
 import json
+import os
 import shutil
 import subprocess
 import sys
@@ -31,6 +32,7 @@ from whole.load import Load, segments
 from whole.meters import Meters, Reading
 from whole.profiles import profiles
 from whole.report import print_report, result
+from whole.yardstick import yardstick_micros
 
 ROOT = Path(__file__).resolve().parents[2]
 RESULTS = ROOT / "benchmarks" / "results" / "platform.json"
@@ -103,6 +105,7 @@ def measure(arguments: argparse.Namespace, data_dir: Path) -> dict[str, Any]:
     for bodies in (load.profiles(), load.first_events(), load.events(arguments.warm_up_events)):
         send(urls["ingest"], bodies)
         starling("settle", "--timeout", PATIENCE, *instance)
+    yardstick = yardstick_micros()
     meters = Meters(status, data_dir)
     time.sleep(arguments.flush_seconds)
     idle = _idle(meters, arguments.idle_seconds)
@@ -119,6 +122,8 @@ def measure(arguments: argparse.Namespace, data_dir: Path) -> dict[str, Any]:
     after = _without(after, {name: used * (meted - ended) for name, used in idle.items()})
     idle_share = {name: used * (ended - began) for name, used in idle.items()}
     found = result(vars(arguments), before, after, idle_share, sent_seconds=sent_at - began, seconds=ended - began)
+    found["yardstick_micros"] = round(min(yardstick, yardstick_micros()), 2)
+    found["load_average_15m"] = round(os.getloadavg()[2], 1)
     if arguments.freshness:
         with Site(urls, WRITE_KEY, TOKEN) as site:
             rates = [share * found["events_per_second"] for share in SHARES]
