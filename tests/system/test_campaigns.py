@@ -88,15 +88,19 @@ def bought(users: list[str], at: str = NOON) -> list[dict[str, Any]]:
 
 def requests(platform: Platform, campaign: str, people: list[str]) -> list[dict[str, Any]]:
     """Return the requests of a campaign to these people, in the order of each partition."""
-    topic = "delivery.requests.email"
-    codec = Registry(platform.at.registry_url).codec(topic, "DeliveryRequested")
+    found = records(platform, "delivery.requests.email", "DeliveryRequested")
+    return [one for one in found if one["campaign"] == campaign and one["user_id"] in people]
+
+
+def records(platform: Platform, topic: str, schema: str) -> list[dict[str, Any]]:
+    """Return every record of a topic, in the order of each partition."""
+    codec = Registry(platform.at.registry_url).codec(topic, schema)
     consumer = range_consumer(platform.at.kafka, "test")
     try:
         places = dict.fromkeys(spans(consumer, topic, 30), OFFSET_BEGINNING)
-        found = [codec.decode(message.value() or b"") for batch in read_range(consumer, places) for message in batch]
+        return [codec.decode(message.value() or b"") for batch in read_range(consumer, places) for message in batch]
     finally:
         consumer.close()
-    return [one for one in found if one["campaign"] == campaign and one["user_id"] in people]
 
 
 def advance(platform: Platform, instant: str) -> None:
@@ -257,6 +261,45 @@ def test_a_broken_definition_and_a_hostile_trait_cost_no_one_else(platform: Plat
     send(platform, [{**joined, "userId": "huge", "properties": properties} for properties in odd])
     platform.settle()
     assert len(requests(platform, "welcome", ["huge"])) == 1
+
+
+def test_the_report_equals_the_log_although_the_projector_is_killed(platform: Platform) -> None:
+    people = [f"reported-{number}" for number in range(60)]
+    at = "2026-03-10T12:00:00Z"
+    goal = {"event": "Order Completed", "within": "1d", "value": "revenue"}
+    activate(platform, "goals", {"event": {"event": "Asked"}}, purpose="marketing", holdout={"percent": 30}, goal=goal)
+    send(platform, known(people))
+    platform.settle()
+    with killing(platform, "projector-0", 2) as killed:
+        send(platform, [{"type": "track", "userId": user, "event": "Asked", "timestamp": at} for user in [*people, *people[:20]]])
+        orders = [{**one, "properties": {"revenue": 2.5}} for one in bought(people[::2], "2026-03-10T12:30:00Z")]
+        send(platform, orders)
+        platform.settle()
+    assert killed
+    advance(platform, "2026-03-12T00:00:00Z")
+    answer = platform.api.get("/v1/campaigns/goals/report").json()
+    log = [one for one in records(platform, "campaigns.progress", "MessageProgressed") if one["campaign"] == "goals"]
+    steps = Counter((one["version"], one["variant"], one["step"], one["held_out"], one["reason"]) for one in log)
+    shown: Counter[tuple[Any, ...]] = Counter()
+    for row in answer["funnel"]:
+        place = row["version"], row["variant"]
+        for name in ("requested", "sent", "converted"):
+            shown[*place, name.upper(), False, None] += row[name]
+        shown[*place, "HELD_OUT", True, "holdout"] += row["held_out"]
+        shown[*place, "CONVERTED", True, None] += row["held_out_converted"]
+        for reason, count in row["suppressed"].items():
+            shown[*place, "DROPPED", False, reason] += count
+        assert row["value"] == 2.5 * row["converted"]
+    assert +shown == steps
+    assert {one["step"] for one in log} >= {"REQUESTED", "HELD_OUT", "CONVERTED", "DROPPED"}
+    firsts = {one["user_id"]: one for one in log if one["is_first"] and one["step"] != "CONVERTED"}
+    converted = {one["user_id"] for one in log if one["is_first"] and one["step"] == "CONVERTED"}
+    overall = answer["lift"][0]
+    for arm, held_out in (("written_to", False), ("held_out", True)):
+        users = {user for user, one in firsts.items() if one["held_out"] is held_out}
+        assert overall[arm] == {"people": len(users), "converted": len(users & converted)}
+    assert set(firsts) == set(people)
+    assert overall["inconclusive"]
 
 
 def test_the_log_of_the_messenger_has_no_error(platform: Platform) -> None:

@@ -38,7 +38,12 @@ class Event(NamedTuple):
         found: Any = self.seen.properties
         for part in path.split("."):
             found = found.get(part) if isinstance(found, Mapping) else None
-        return float(found) if isinstance(found, int | float) and not isinstance(found, bool) else None
+        if not isinstance(found, int | float) or isinstance(found, bool):
+            return None
+        try:
+            return float(found)
+        except OverflowError:
+            return None
 
 
 class Device(NamedTuple):

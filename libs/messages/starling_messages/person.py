@@ -56,6 +56,7 @@ from starling_policy import (
     address_digest,
     decide,
     first_instant_of,
+    local_day,
     timezone_of,
     waiting_message,
 )
@@ -435,6 +436,8 @@ class Addressee:
             delivery_ids=[delivery_id(self.workspace, one.campaign, self.user_id, one.instance, device) for device in end.devices],
             correlation_id=one.origin.correlation_id,
             reason=end.reason,
+            day=local_day(self.campaigns.policy.timezone, end.at),
+            is_first=end.status != DROPPED and one.campaign not in self.state.last,
         )
         self.state.decided.append(message)
         return message

@@ -93,6 +93,10 @@ class Decided(msgspec.Struct, array_like=True):
     outcomes: list[Reached] = msgspec.field(default_factory=list)
     failed: list[str] = msgspec.field(default_factory=list)
     """Delivery ids that gave their slot back."""
+    day: int | None = None
+    """The day of the decision in the zone of the workspace, in days since 1970-01-01; None in states of earlier versions."""
+    is_first: bool = False
+    """Whether it is the first message of the campaign to the person that was requested or held out."""
 
     def reached(self, outcome: str) -> bool:
         """Return whether the message has had this outcome."""

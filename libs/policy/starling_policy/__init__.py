@@ -4,7 +4,7 @@ from starling_policy.campaign import MARKETING, TRANSACTIONAL, MessageRules, par
 from starling_policy.checks import CHECKS, REASONS, Check
 from starling_policy.decision import Decision, Defer, Drop, Outcome, Send, decide
 from starling_policy.document import Cap, Policy, parse_policy, read_policy
-from starling_policy.local_time import QuietHours, first_instant_of, timezone_of
+from starling_policy.local_time import QuietHours, first_instant_of, local_day, timezone_of
 from starling_policy.person import (
     SUPPRESSION_KINDS,
     ConsentChange,
@@ -50,6 +50,7 @@ __all__ = [
     "decide_until",
     "decision_order",
     "first_instant_of",
+    "local_day",
     "parse_campaign",
     "parse_policy",
     "read_campaign",

@@ -75,6 +75,11 @@ def local_time(hours: QuietHours, zone: str, at_ms: int) -> LocalTime:
             return LocalTime(first_ms, quiet, at_ms)
 
 
+def local_day(zone: str, at_ms: int) -> int:
+    """Return the local day of an instant, in days since 1970-01-01."""
+    return (at_ms + _stretch(zone, at_ms)[0]) // DAY_MS
+
+
 def first_allowed(hours: QuietHours | None, zone: str, at_ms: int) -> int:
     """Return the first instant from `at_ms` on, itself included, that is not in quiet hours."""
     if hours is None:

@@ -43,6 +43,7 @@ from starling_api.preview.past_reader import CassandraPasts
 from starling_api.preview.previews import Previews
 from starling_api.preview.state_reader import SegmenterStates
 from starling_api.reports.audience_report import Reports
+from starling_api.reports.campaign_store import CassandraCampaignCounts
 from starling_api.reports.store import CassandraReports
 from starling_api.reports.view_store import CassandraViews
 from starling_api.reports.views import MaterialisedViews
@@ -190,6 +191,7 @@ def build_api(settings: ApiSettings) -> Api:
         streams=streams,
         materialised_views=MaterialisedViews(CassandraViews(database)),
         reports=Reports(CassandraReports(database)),
+        campaign_counts=CassandraCampaignCounts(database),
         previews=Previews(
             Definitions(definitions),
             audience,

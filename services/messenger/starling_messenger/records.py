@@ -12,7 +12,8 @@ from starling_common.values import deterministic_id
 from starling_common.wire import Codec
 from starling_messages.effects import Effect, Report, Request, Step
 from starling_messages.person import Addressee
-from starling_messages.state import PersonState
+from starling_messages.state import HELD_OUT, PersonState
+from starling_policy.bounds import DAY_MS
 from starling_stream.model.processor import Unit
 
 STAGE: Final = "messenger"
@@ -121,6 +122,9 @@ def _step(step: Step) -> dict[str, Any]:
         "decided_at": message.decided_at,
         "at": step.at,
         "value": step.value,
+        "day": message.decided_at // DAY_MS if message.day is None else message.day,
+        "held_out": message.status == HELD_OUT,
+        "is_first": message.is_first,
         "correlation_id": message.correlation_id,
     }
 

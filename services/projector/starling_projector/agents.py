@@ -2,7 +2,7 @@
 
 import threading
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from dataclasses import dataclass
 from typing import NamedTuple, TypeVar
 
@@ -20,12 +20,14 @@ from starling_common.telemetry.logs import log
 from starling_common.telemetry.metrics import Metrics
 from starling_common.time.instants import wall_clock_micros
 from starling_common.wire import RegistryUnavailable
+from starling_projector.counters import Counters
 from starling_projector.dead_letters import DeadLetters
 from starling_projector.decoder import Decoder
-from starling_projector.projection.batch import Batch, Inbound, MakeRows, Topics, read_batch, source_of
+from starling_projector.projection.batch import Inbound, MakeRows, Topics, read_batch, source_of
 from starling_projector.projection.progress import PendingProgress, Progress, add_pending, first_offset, release
 from starling_projector.projection.rows import rows_of
-from starling_projector.projection.tallies import Count, Tally, TallyKey, count, keys_of
+from starling_projector.projection.steps import Step, StepKey, StepTally, count_steps, keys_of_step
+from starling_projector.projection.tallies import Change, Count, Tally, TallyKey, count, keys_of
 from starling_projector.source import Source
 from starling_projector.store import Store
 
@@ -34,8 +36,6 @@ T = TypeVar("T")
 _TRANSIENT_ERRORS = (DatabaseUnavailable, RegistryUnavailable, BrokerUnavailable)
 _MOST_TURN_SECONDS = 600.0
 """A turn writes a batch, and the calls of the database have time-outs of ten seconds; while one is retried, the loop turns."""
-_MOST_TALLIES = 100_000
-"""Maximum cached tallies, about 20 MB. Above it the cache is cleared."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -76,11 +76,14 @@ class Projector:
         self._dead_letters = parts.dead_letters
         self._limits = limits
         self._make_rows = parts.make_rows
-        self._count = parts.count
         self._discards = parts.discards
         self._stopping = threading.Event()
         self._pending: dict[int, tuple[PendingProgress, ...]] = {}
-        self._tallies: dict[TallyKey, Tally] = {}
+        store = parts.store
+        self._sizes: Counters[TallyKey, Tally, Change] = Counters(keys_of, store.tallies, parts.count, store.write_tallies)
+        self._steps: Counters[StepKey, StepTally, Step] = Counters(
+            keys_of_step, store.step_tallies, count_steps, store.write_step_tallies
+        )
         self._topics = Topics({}, 0)
         self._store_problem: str | None = None
         self._lost_connections = False
@@ -130,7 +133,7 @@ class Projector:
         # Pending progress may wait for another projector's commit, so it is checked more often.
         polled = self._source.poll(0.1 if self._pending else 0.5, *self._limits)
         if polled.reassigned:
-            self._pending, self._tallies = {}, {}
+            self._forget()
             self._look_up_incarnations()
         if polled.messages and not self._discards:
             started = time.monotonic()
@@ -148,8 +151,13 @@ class Projector:
         """Write the records since the last commit again. Writes are safe to repeat."""
         self._with_retries(self._source.rewind)
         self._lost_connections = False
-        self._pending, self._tallies = {}, {}
+        self._forget()
         log(__name__).warning("rewound_after_lost_connections")
+
+    def _forget(self) -> None:
+        self._pending = {}
+        self._sizes.forget()
+        self._steps.forget()
 
     def _project(self, messages: list[Message]) -> None:
         """Write a batch. If it fails twice for another reason than the installation, its failing records become dead letters."""
@@ -189,23 +197,19 @@ class Projector:
             lambda: read_batch((_inbound(message) for message in messages), self._decoder.decode, self._topics, self._make_rows)
         )
         # Counted before the first write: a record that makes the counting raise has no rows either.
-        altered = self._with_retries(lambda: self._counted(batch))
+        sizes = self._with_retries(lambda: self._sizes.counted(batch.changes))
+        steps = self._with_retries(lambda: self._steps.counted(batch.steps))
         for table, rows in self._with_retries(lambda: self._store.write_rows(batch.rows)).items():
             self._rows_total.labels(table).inc(rows)
-        self._with_retries(lambda: self._store.write_tallies(altered))
+        self._with_retries(lambda: self._sizes.write(sizes))
+        self._with_retries(lambda: self._steps.write(steps))
         now = wall_clock_micros()
         for received in batch.received:
             self._freshness.observe(max(0, now - received) / 1e6)
-        self._tallies |= altered  # after the write, because a repeated batch must count from the stored tallies
+        self._sizes.keep(sizes)
+        self._steps.keep(steps)
         self._with_retries(lambda: self._add_pending(batch.progress))
         self._with_retries(lambda: self._dead_letters.bury(batch.refused))
-
-    def _counted(self, batch: Batch) -> Mapping[TallyKey, Tally]:
-        keys = {key for change in batch.changes for key in keys_of(change)}
-        if len(self._tallies) > _MOST_TALLIES:
-            self._tallies = {}
-        self._tallies |= self._store.tallies([key for key in keys if key not in self._tallies])
-        return self._count(self._tallies, batch.changes)
 
     def _add_pending(self, progress: list[Progress]) -> None:
         ends = self._source.ends(MEMBERSHIP, {one.partition for one in progress})

@@ -3,7 +3,7 @@
 from collections.abc import Mapping, Sequence
 from typing import Final
 
-from starling_common.kafka.topics import BEHAVIOUR, MEMBERSHIP, PROFILE, load_catalogue
+from starling_common.kafka.topics import BEHAVIOUR, CAMPAIGN_PROGRESS, MEMBERSHIP, PROFILE, load_catalogue
 from starling_common.wire import Codec, DecodeError, FieldReader, Record, Registry
 
 _SOURCE_FIELDS: Final = ("workspace", "user_id", "received_at", "correlation_id")
@@ -11,6 +11,19 @@ FIELDS: Final[Mapping[str, tuple[str, ...]]] = {
     MEMBERSHIP: (*_SOURCE_FIELDS, "segment_key", "segment_version", "status", "sequence", "effective_at"),
     PROFILE: (*_SOURCE_FIELDS, "anonymous_ids", "traits", "group_id", "event_time"),
     BEHAVIOUR: (*_SOURCE_FIELDS, "event_id", "event_time", "kind", "name", "message_id", "properties", "context"),
+    CAMPAIGN_PROGRESS: (
+        *_SOURCE_FIELDS,
+        "campaign",
+        "version",
+        "variant",
+        "step",
+        "reason",
+        "decided_at",
+        "value",
+        "day",
+        "held_out",
+        "is_first",
+    ),
 }
 """The fields that the read models need, of the topics with the most records. A whole record takes three times as long to decode."""
 

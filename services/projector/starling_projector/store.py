@@ -10,6 +10,7 @@ from starling_projector.projection.destinations import TABLES, Destination
 from starling_projector.projection.incarnations import next_incarnation, ordinal
 from starling_projector.projection.progress import Progress
 from starling_projector.projection.rows import Row
+from starling_projector.projection.steps import ArmKey, DayKey, StepKey, StepTally
 from starling_projector.projection.tallies import Tally, TallyKey
 from starling_projector.projection.writes import by_partition, newest, phases
 
@@ -44,11 +45,26 @@ _READ_DAY: Final = (
 )
 _WRITE_COUNT: Final = _insert("segment_counts", "workspace, segment_key, source_partition, entered, exited, counted_offset")
 _WRITE_DAY: Final = _insert("segment_days", "workspace, segment_key, source_partition, day, entered, exited, counted_offset")
+_DAY_KEY: Final = "workspace, campaign, day, version, variant, source_partition"
+_ARM_KEY: Final = "workspace, campaign, variant, held_out, source_partition"
+_READ_CAMPAIGN_DAY: Final = (
+    "SELECT counts, value, counted_offset FROM {ks}.campaign_days "
+    "WHERE workspace = ? AND campaign = ? AND day = ? AND version = ? AND variant = ? AND source_partition = ?"
+)
+_READ_CAMPAIGN_ARM: Final = (
+    "SELECT counts, value, counted_offset FROM {ks}.campaign_arms "
+    "WHERE workspace = ? AND campaign = ? AND variant = ? AND held_out = ? AND source_partition = ?"
+)
+_WRITE_CAMPAIGN_DAY: Final = _insert("campaign_days", f"{_DAY_KEY}, counts, value, counted_offset")
+_WRITE_CAMPAIGN_ARM: Final = _insert("campaign_arms", f"{_ARM_KEY}, counts, value, counted_offset")
 _WRITE_PROGRESS: Final = _insert("segmenter_progress", "id, source_partition, stream_time_ms, definitions, recorded_at_micros")
 _NEWEST_TOPIC: Final = "SELECT incarnation, topic_id FROM {ks}.projected_topics WHERE topic = ? LIMIT 1"
 _NEW_TOPIC: Final = "INSERT INTO {ks}.projected_topics (topic, incarnation, topic_id) VALUES (?, ?, ?) IF NOT EXISTS"
 
-_OTHER_STATEMENTS: Final = (*(_READ_COUNT, _READ_DAY, _WRITE_COUNT, _WRITE_DAY, _WRITE_PROGRESS, _NEWEST_TOPIC, _NEW_TOPIC),)
+_OTHER_STATEMENTS: Final = (
+    *(_READ_CAMPAIGN_DAY, _READ_CAMPAIGN_ARM, _WRITE_CAMPAIGN_DAY, _WRITE_CAMPAIGN_ARM),
+    *(_READ_COUNT, _READ_DAY, _WRITE_COUNT, _WRITE_DAY, _WRITE_PROGRESS, _NEWEST_TOPIC, _NEW_TOPIC),
+)
 _VALID_WRITE: Final = (_STATEMENTS[Destination.MEMBER_GONE], (1, "(check)", "(check)", 0, "(check)"))
 """A write that a database with the tables accepts. It deletes a row that nothing else writes, so it has no effect."""
 
@@ -102,6 +118,22 @@ class Store:
         self._database.write_each(_WRITE_COUNT, [(*key[:3], *_stamped(tallies[key])) for key in totals])
         self._database.write_each(_WRITE_DAY, [(*key, *_stamped(tallies[key])) for key in days])
 
+    def step_tallies(self, keys: Sequence[StepKey]) -> dict[StepKey, StepTally]:
+        """Return the stored tallies of messages' steps. A missing one is empty."""
+        days, arms = _days_and_arms(keys)
+        found = self._database.read_each(_READ_CAMPAIGN_DAY, days)
+        found += self._database.read_each(_READ_CAMPAIGN_ARM, arms)
+        return {key: StepTally(**rows[0]) if rows else StepTally() for key, rows in zip([*days, *arms], found, strict=True)}
+
+    def write_step_tallies(self, tallies: Mapping[StepKey, StepTally]) -> None:
+        """Write the tallies of messages' steps, as `write_tallies`. The arms are last: the lift never exceeds the funnel."""
+        days, arms = _days_and_arms(tallies)
+        for statement, keys in ((_WRITE_CAMPAIGN_DAY, days), (_WRITE_CAMPAIGN_ARM, arms)):
+            each = [(key, tallies[key]) for key in keys]
+            self._database.write_each(
+                statement, [(*key, dict(one.counts), one.value, one.counted_offset, one.counted_offset + 1) for key, one in each]
+            )
+
     def write_progress(self, progress: Iterable[Progress]) -> None:
         """Write the progress of segmenter partitions, which makes it visible to readers."""
         rows = [
@@ -121,6 +153,11 @@ class Store:
 def _split(keys: Iterable[TallyKey]) -> tuple[list[TallyKey], list[TallyKey]]:
     every = list(keys)
     return [key for key in every if key.day is None], [key for key in every if key.day is not None]
+
+
+def _days_and_arms(keys: Iterable[StepKey]) -> tuple[list[DayKey], list[ArmKey]]:
+    every = list(keys)
+    return [key for key in every if isinstance(key, DayKey)], [key for key in every if isinstance(key, ArmKey)]
 
 
 def _stamped(tally: Tally) -> tuple[int, ...]:

@@ -249,6 +249,12 @@ class _Store:
     def tallies(self, _keys: object) -> dict[Any, Any]:
         return {}
 
+    def step_tallies(self, _keys: object) -> dict[Any, Any]:
+        return {}
+
+    def write_step_tallies(self, _tallies: object) -> None:
+        """Nothing."""
+
     def write_tallies(self, _tallies: object) -> None:
         return None
 

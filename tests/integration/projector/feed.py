@@ -102,6 +102,39 @@ class Log:
         }
         self.write("events.behaviour", user, record)
 
+    def message_step(
+        self,
+        user: str,
+        step: str,
+        *,
+        reason: str | None = None,
+        variant: str | None = "a",
+        value: float | None = None,
+        held_out: bool = False,
+        is_first: bool = True,
+    ) -> None:
+        record = {
+            "received_at": 1,
+            "workspace": self.workspace,
+            "user_id": user,
+            "delivery_id": f"d-{user}",
+            "campaign": "win-back",
+            "instance": "1",
+            "version": 1,
+            "variant": variant,
+            "step": step,
+            "reason": reason,
+            "due_at": 0,
+            "decided_at": 0,
+            "at": 0,
+            "value": value,
+            "day": 20_454,
+            "held_out": held_out,
+            "is_first": is_first,
+            "correlation_id": "test",
+        }
+        self.write("campaigns.progress", user, record)
+
     def delivery(self, user: str, outcome: str, event_id: str, event_time: int) -> None:
         record = {
             "received_at": 1,

@@ -3,6 +3,7 @@
 import json
 import random
 import uuid
+from collections import Counter
 from contextlib import closing
 from typing import Any
 
@@ -26,6 +27,8 @@ from tests.integration.projector.gate import Gate
 from tests.integration.projector.members import COUNTS, members, totals
 
 DAYS = "SELECT day, entered, exited FROM {ks}.segment_days WHERE workspace = ? AND segment_key = ?"
+CAMPAIGN_DAYS = "SELECT day, version, counts FROM {ks}.campaign_days WHERE workspace = ? AND campaign = ?"
+CAMPAIGN_ARMS = "SELECT held_out, counts, value FROM {ks}.campaign_arms WHERE workspace = ? AND campaign = ?"
 DEFINITIONS = "SELECT * FROM {ks}.definitions WHERE workspace = ? AND kind = 'segment'"
 VERSIONS = "SELECT * FROM {ks}.definition_versions WHERE workspace = ? AND kind = 'segment' AND key = 'vip'"
 USER = "workspace = ? AND source_partition = ? AND bucket = ? AND user_id = ?"
@@ -436,3 +439,51 @@ def test_a_database_without_a_table_or_column_delays_all_records_and_refuses_non
         eventually(service.is_ready)
         assert service.stop() == 0
     assert [letter for letter in _dead_letters(stack, log) if log.workspace.encode() in letter["value"]] == []
+
+
+def test_the_steps_of_messages_are_counted_once_although_the_projector_is_killed(log: Log, start: Start, tables: Database) -> None:
+    """The counts equal those of the log, and stay so when another group reads the whole log once more."""
+    random_order = random.Random(11)
+    written: Counter[str] = Counter()
+    arms: Counter[tuple[bool, str]] = Counter()
+
+    def write(number: int) -> None:
+        held_out, user = random_order.random() < 0.2, f"user-{number}"
+        steps = ["HELD_OUT"] if held_out else ["REQUESTED", "SENT"]
+        steps += ["CONVERTED"] * (random_order.random() < 0.5)
+        for step in steps:
+            log.message_step(user, step, held_out=held_out, value=0.25 if step == "CONVERTED" else None)
+            written["HELD_OUT_CONVERTED" if held_out and step == "CONVERTED" else step] += 1
+        arms[held_out, "PEOPLE"] += 1
+        arms[held_out, "CONVERTED"] += "CONVERTED" in steps
+        if number % 5 == 0:
+            log.message_step(user, "DROPPED", reason="capped", variant=None, is_first=False)
+            written["SUPPRESSED:capped"] += 1
+
+    def days() -> Counter[str]:
+        found: Counter[str] = Counter()
+        for row in tables.read(CAMPAIGN_DAYS, (log.workspace, "win-back")):
+            assert (row["day"], row["version"]) == (20_454, 1)
+            found.update(row["counts"])
+        return found
+
+    group = f"test-{uuid.uuid4().hex}"
+    for first in (0, 20):
+        for number in range(first, first + 20):
+            write(number)
+        with start(group) as service:
+            eventually(lambda first=first: sum(days().values()) > (0 if first == 0 else 30))  # type: ignore[misc]
+            service.kill()
+    with start(group) as service:
+        eventually(lambda: days() == written)
+        assert service.stop() == 0
+    with start():  # a new group: every record once more, from the first
+        write(40)
+        eventually(lambda: days() == written)
+    found: Counter[tuple[bool, str]] = Counter()
+    value = 0.0
+    for row in tables.read(CAMPAIGN_ARMS, (log.workspace, "win-back")):
+        found.update({(row["held_out"], name): count for name, count in row["counts"].items()})
+        value += row["value"]
+    assert found == +arms
+    assert value == 0.25 * (arms[False, "CONVERTED"] + arms[True, "CONVERTED"])

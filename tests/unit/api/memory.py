@@ -40,6 +40,7 @@ from starling_api.ports import (
 )
 from starling_api.preview.previews import Previews
 from starling_api.reports.audience_report import ReportRow, ReportRun, Reports
+from starling_api.reports.campaign_report import CountedArm, CountedDay
 from starling_api.reports.views import MaterialisedViews, ViewEntry, ViewRow
 from starling_api.users.exports import Exports
 from starling_api.users.queries import Queries
@@ -132,6 +133,20 @@ class MemoryReports:
         self.on_rows()
         rows = [row for row in self.kept[workspace, run, part] if row.segment_key == segment_key]
         return sorted((row for row in rows if span[0] <= row.place < span[1]), key=lambda row: row.place)[:most]
+
+
+class MemoryCampaignCounts:
+    """The counts that the projector would have written; tests put them in by hand."""
+
+    def __init__(self) -> None:
+        self.day_rows: list[CountedDay] = []
+        self.arm_rows: list[CountedArm] = []
+
+    def days(self, _workspace: str, _campaign: str, first: int, last: int) -> Sequence[CountedDay]:
+        return [row for row in self.day_rows if first <= row.day <= last]
+
+    def arms(self, _workspace: str, _campaign: str) -> Sequence[CountedArm]:
+        return self.arm_rows
 
 
 class MemoryAnswers:
@@ -351,6 +366,7 @@ class World:
     audit_log: MemoryFeed = field(default_factory=lambda: MemoryFeed(1))
     audit_is_down: bool = False
     reports: "MemoryReports" = field(default_factory=MemoryReports)
+    campaign_counts: MemoryCampaignCounts = field(default_factory=MemoryCampaignCounts)
     list_store: MemoryLists = field(default_factory=MemoryLists)
     states: MemoryStates = field(default_factory=MemoryStates)
     pasts: MemoryPasts = field(default_factory=MemoryPasts)
@@ -433,10 +449,8 @@ class World:
         feeding = (self.lists, self.feed, outcomes, Streams(2, 0.01), MaterialisedViews(self.views), Reports(self.reports))
         reading = (self.previews, self.exports, self.backfills)
         audit = Audit(self.publish_audit, self.audit_log, lambda: self.micros)
-        people = self.people
-        return Services(
-            self.commands, self.queries, self.answers, tokens, *feeding, *reading, *credentials, audit, people, people
-        )  # fmt: skip
+        messaging = (self.people, self.people, self.campaign_counts)
+        return Services(self.commands, self.queries, self.answers, tokens, *feeding, *reading, *credentials, audit, *messaging)
 
     def publish_audit(self, record: Mapping[str, Any]) -> None:
         if self.audit_is_down:

@@ -6,6 +6,7 @@ import pytest
 
 from starling_common.outcome import Refused, Skipped
 from starling_messages.campaigns import Campaigns, fold_definition
+from starling_messages.events import event_of
 from starling_messages.state import PersonState, UnknownStateFormat, decode_person, encode_person
 from starling_policy import address_digest
 from tests.unit.messages.stories import DAY_MS, HOUR_MS, MINUTE_MS, NOW, Story, campaign
@@ -348,3 +349,20 @@ def test_drafts_targets_and_invalid_campaigns_change_nothing() -> None:
 def test_a_state_of_a_newer_format_is_refused() -> None:
     with pytest.raises(UnknownStateFormat, match="format 9"):
         decode_person(b"\x09" + encode_person(PersonState())[1:])
+
+
+def test_only_the_first_requested_or_held_out_message_of_a_campaign_is_the_first() -> None:
+    story = Story(CONSENTING).define(campaign(**MARKETING)).policy(timezone="Asia/Tokyo").consents(False, NOW - 5)
+    story.enters("vip", NOW).leaves("vip", NOW + 1).consents(True, NOW + 2)  # dropped: no exposure
+    for hour in (14, 15):  # on both sides of midnight in Tokyo
+        story.enters("vip", NOW + hour * HOUR_MS).leaves("vip", NOW + hour * HOUR_MS + 1)
+    story.until(NOW + DAY_MS)
+    decided = story.state.decided
+    assert [(one.status, one.is_first) for one in decided] == [("dropped", False), ("requested", True), ("requested", False)]
+    assert [one.day for one in decided] == [20_454, 20_454, 20_455]
+
+
+def test_a_campaign_with_a_huge_number_as_value_converts_without_one() -> None:
+    huge = '{"revenue":1' + "0" * 400 + "}"
+    event = event_of((0, NOW, "Order Completed", None, (), huge, "{}", "c", "e1"))
+    assert event.number("revenue") is None

@@ -15,6 +15,7 @@ from starling_projector.agents import Limits, Parts, Projector
 from starling_projector.dead_letters import DeadLetters
 from starling_projector.decoder import Decoder
 from starling_projector.projection.destinations import Destination
+from starling_projector.projection.steps import StepKey, StepTally
 from starling_projector.projection.tallies import Tally, TallyKey
 from starling_projector.source import ClientFailed, Polled, Source
 from starling_projector.store import Store
@@ -170,6 +171,13 @@ class World:
         if self.counted is not None:
             self.counted |= tallies
         self.happens(f"counts {sorted(tally.entered for tally in tallies.values())}")
+
+    def step_tallies(self, keys: Sequence[StepKey]) -> dict[StepKey, StepTally]:
+        return {key: StepTally() for key in keys}
+
+    def write_step_tallies(self, tallies: dict[StepKey, StepTally]) -> None:
+        if tallies:
+            self.happens(f"steps {len(tallies)}")
 
     def write_progress(self, shown: Sequence[Any]) -> None:
         self.happens(f"progress {len(shown)}")

@@ -34,6 +34,15 @@ MESSAGE_EVENT: Final = "delivery"
 
 DAY_MS: Final = 86_400_000
 
+SUPPRESSED_PREFIX: Final = "SUPPRESSED:"
+"""Before the reason, in the counts of a campaign's day: messages that were dropped or suppressed for it."""
+OTHER_REASON: Final = "other"
+HELD_OUT_CONVERTED: Final = "HELD_OUT_CONVERTED"
+"""Conversions of people who were held out, in the counts of a campaign's day. All other counts have the name of the step."""
+ARM_PEOPLE: Final = "PEOPLE"
+ARM_CONVERTED: Final = "CONVERTED"
+"""The counts of an arm of a campaign: people by their first message, and those of them whose first message converted."""
+
 
 def member_bucket(user_id: str) -> int:
     """Return the bucket of a user among a segment's members; stable across processes and versions."""

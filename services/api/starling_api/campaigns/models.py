@@ -40,6 +40,57 @@ class VariantCountModel(BaseModel):
     count: int
 
 
+class FunnelRowModel(BaseModel):
+    """The messages of one day, version and variant. Each message counts once for each step that it has reached."""
+
+    version: int
+    variant: str | None = Field(description="Null for messages that were dropped before a variant was determined")
+    day: str = Field(description="Day of the decision in the zone of the workspace")
+    requested: int
+    sent: int
+    delivered: int
+    opened: int
+    clicked: int
+    bounced: int
+    complained: int
+    unsubscribed: int
+    failed: int
+    held_out: int
+    converted: int = Field(description="Requested messages whose goal was reached in time")
+    held_out_converted: int = Field(description="Held-out messages whose goal was reached in time")
+    value: float = Field(description="Sum of the values of `converted`")
+    suppressed: dict[str, int] = Field(description="Messages that were dropped or suppressed, by reason")
+
+
+class ArmModel(BaseModel):
+    """People by the first message of the campaign that was requested or held out."""
+
+    people: int
+    converted: int
+
+
+class LiftModel(BaseModel):
+    """How much more often people convert who are written to than people who are held out."""
+
+    variant: str | None = Field(description="Null: all variants together")
+    difference: float | None = Field(description="Difference of the conversion rates; null if an arm is empty")
+    low: float | None = Field(description="Lower bound of the 95 % interval of the difference (Newcombe)")
+    high: float | None
+    relative: float | None = Field(description="The difference divided by the rate of the held out; null if that is 0")
+    value: float | None = Field(description="Difference of the mean values of conversions for each person")
+    inconclusive: bool = Field(description="An arm has fewer than 100 people or 5 conversions")
+    written_to: ArmModel
+    held_out: ArmModel
+
+
+class CampaignReportModel(BaseModel):
+    """The report of a campaign."""
+
+    campaign: str
+    funnel: list[FunnelRowModel]
+    lift: list[LiftModel] = Field(description="All variants together, then each variant, over all days")
+
+
 class DryRunModel(BaseModel):
     """The number of members in each variant and in the holdout, of the members counted in this answer."""
 

@@ -6,7 +6,7 @@ from typing import Annotated, Any, Final
 from fastapi import APIRouter, Depends, Query, Response
 from fastapi.responses import JSONResponse
 
-from starling_api.campaigns.models import CampaignPreviewModel, DryRunModel
+from starling_api.campaigns.models import CampaignPreviewModel, CampaignReportModel, DryRunModel
 from starling_api.campaigns.preview import MAX_COUNTED, RequestedPreview, dry_run, previewed, requested_preview
 from starling_api.definitions.kinds import CAMPAIGNS, POLICIES
 from starling_api.definitions.repository import to_json
@@ -26,6 +26,7 @@ from starling_api.http.openapi.bodies import body_of
 from starling_api.http.openapi.models import MODELS, VersionPageModel
 from starling_api.http.problems import problems
 from starling_api.ports import Stored
+from starling_api.reports.campaign_report import ReportedDays, campaign_report
 from starling_campaigns.definitions.lifecycle import ACTIVATE, PAUSE, RESUME
 from starling_campaigns.definitions.policy import POLICY_KEY
 
@@ -67,6 +68,14 @@ def campaign_routes() -> APIRouter:
         operation_id="preview_campaign",
         responses={200: {"model": CampaignPreviewModel}, **problems(*COMMON, 404, 413, 422)},
         openapi_extra=body_of("CampaignPreviewRequest"),
+    )
+    router.add_api_route(
+        "/{key}/report",
+        _report,
+        methods=["GET"],
+        summary="Read the funnel and the lift of a campaign",
+        operation_id="get_campaign_report",
+        responses={200: {"model": CampaignReportModel}, **problems(*COMMON, 404)},
     )
     router.add_api_route(
         "/{key}/dry-run",
@@ -115,6 +124,22 @@ def _state_change(operation: str) -> Callable[..., Response]:
 def _versions(key: str, services: UsedServices, caller: Viewer, page: Page) -> Response:
     """Every change of the campaign, the oldest first."""
     return JSONResponse(services.queries.versions(CAMPAIGNS, caller.workspace, key, page))
+
+
+def _report(
+    key: str,
+    services: UsedServices,
+    caller: Viewer,
+    since: Annotated[str | None, Query(alias="from", description="Only this day and later ones")] = None,
+    until: Annotated[str | None, Query(alias="to", description="Only days before this one")] = None,
+) -> Response:
+    """The funnel by day, version and variant, the oldest day first, and the lift over the people who were held out.
+
+    A message counts on the day of its decision in the zone of the workspace, also for what happens to it later. The lift counts
+    each person once, by the first message of the campaign, over all days.
+    """
+    services.queries.definition(CAMPAIGNS, caller.workspace, key)  # raises NotFound
+    return JSONResponse(campaign_report(services.campaign_counts, caller.workspace, key, ReportedDays(since, until)))
 
 
 def _requested(body: Body) -> RequestedPreview:

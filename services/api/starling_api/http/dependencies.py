@@ -29,6 +29,7 @@ from starling_api.outcomes.outcomes import Outcomes
 from starling_api.ports import Answers, MessageRecords
 from starling_api.preview.previews import Previews
 from starling_api.reports.audience_report import Reports
+from starling_api.reports.campaign_report import CampaignCounts
 from starling_api.reports.views import MaterialisedViews
 from starling_api.users.exports import Exports
 from starling_api.users.queries import Queries
@@ -66,6 +67,7 @@ class Services:
     audit: Audit
     people: People
     message_topics: MessageRecords
+    campaign_counts: CampaignCounts
     body_timeout_seconds: float = 30.0
     gate: Gate = field(default_factory=lambda: Gate(4, 8, 10))
     rate_limits: RateLimits = field(default_factory=lambda: RateLimits(Rates()))

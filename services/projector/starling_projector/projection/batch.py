@@ -4,13 +4,14 @@ from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field
 from typing import Any, NamedTuple
 
-from starling_common.kafka.topics import MEMBERSHIP, PROGRESS
+from starling_common.kafka.topics import CAMPAIGN_PROGRESS, MEMBERSHIP, PROGRESS
 from starling_common.outcome import Done, Refused
 from starling_common.records.dead_letters import SourceRecord, arrival
 from starling_common.wire import DecodeError, Record
 from starling_projector.projection.incarnations import Incarnations, ordinal
 from starling_projector.projection.progress import Progress
 from starling_projector.projection.rows import Position, Row, Rows, rows_of
+from starling_projector.projection.steps import Step, step_of
 from starling_projector.projection.tallies import Change
 
 
@@ -32,6 +33,7 @@ class Batch:
 
     rows: list[Row] = field(default_factory=list)
     changes: list[Change] = field(default_factory=list)
+    steps: list[Step] = field(default_factory=list)
     received: list[int] = field(default_factory=list)
     """For each change, when the edge received the item that caused it, in microseconds."""
     progress: list[Progress] = field(default_factory=list)
@@ -92,8 +94,18 @@ def _take(batch: Batch, inbound: Inbound, record: Record, topics: Topics, make_r
             if inbound.topic == MEMBERSHIP:
                 batch.changes.append(_change(record, inbound, incarnation))
                 batch.received.append(record["received_at"])
+            elif inbound.topic == CAMPAIGN_PROGRESS:
+                _take_step(batch, inbound, record, incarnation)
         case Refused():
             batch.refused.append((source_of(inbound, record), outcome))
+
+
+def _take_step(batch: Batch, inbound: Inbound, record: Record, incarnation: int) -> None:
+    match step_of(record, inbound.partition, ordinal(incarnation, inbound.offset)):
+        case Done(step):
+            batch.steps.append(step)
+        case Refused() as refused:
+            batch.refused.append((source_of(inbound, record), refused))
 
 
 def source_of(inbound: Inbound, record: Record | None) -> SourceRecord:

@@ -9,6 +9,7 @@ import msgspec
 from starling_common.cassandra.read_models import BACKFILL, MESSAGE_EVENT, member_bucket, user_bucket
 from starling_common.kafka.topics import (
     BEHAVIOUR,
+    CAMPAIGN_PROGRESS,
     DELIVERY,
     DELIVERY_DEFINITIONS,
     LIST_DEFINITIONS,
@@ -26,7 +27,7 @@ from starling_common.wire import Record
 from starling_projector.projection.destinations import Destination
 from starling_projector.projection.incarnations import ordinal
 
-_TIMES: Final = (("event_time", 1), ("effective_at", 1), ("received_at", 1_000), ("recorded_at", 1_000))
+_TIMES: Final = (("event_time", 1), ("effective_at", 1), ("received_at", 1_000), ("recorded_at", 1_000), ("decided_at", 1))
 """The instants of a record, with their units in a millisecond."""
 _object = msgspec.json.Decoder(dict[str, Any])
 _objects = msgspec.json.Decoder(dict[str, dict[str, Any]])
@@ -146,6 +147,14 @@ def _delivery(record: Record, position: Position) -> Rows:
     return _event(record, (MESSAGE_EVENT, event_name(record["outcome"]), None, details), position)
 
 
+def _counted_only(record: Record, _position: Position) -> Rows:
+    for name in ("campaign", "variant"):
+        value = record[name]
+        if value is not None and not 0 < len(value.encode()) <= MAX_IDENTIFIER_BYTES:
+            return Refused("bad_identifier", f"{name} must have 1 to {MAX_IDENTIFIER_BYTES} bytes, not {len(value.encode())}")
+    return Done(())
+
+
 def _event(record: Record, what: tuple[str, str, str | None, str], position: Position) -> Rows:
     # The key contains the event's time and id, so a repeated record is the same row.
     key = (*_user_key(record, position), record["event_time"], record["event_id"])
@@ -173,4 +182,5 @@ _BUILDERS: Final[Mapping[str, Callable[[Record, Position], Rows]]] = {
     PROFILE: _profile,
     BEHAVIOUR: _behaviour,
     DELIVERY: _delivery,
+    CAMPAIGN_PROGRESS: _counted_only,
 }

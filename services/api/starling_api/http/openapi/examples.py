@@ -145,6 +145,27 @@ EXAMPLES: Final[dict[str, Example]] = {
             "sms": None, **_NO_DECISION,
         },
     ),
+    "get_campaign_report": Example(
+        None,
+        {
+            "campaign": "win-back",
+            "funnel": [
+                {
+                    "version": 1, "variant": "a", "day": "2026-03-01", "requested": 900, "sent": 890, "delivered": 0, "opened": 310,
+                    "clicked": 90, "bounced": 4, "complained": 0, "unsubscribed": 3, "failed": 2, "held_out": 100, "converted": 63,
+                    "held_out_converted": 5, "value": 2140.5, "suppressed": {"no_consent": 41},
+                },
+            ],
+            "lift": [
+                {
+                    "variant": variant, "difference": 0.02, "low": -0.0446, "high": 0.0553, "relative": 0.4, "value": 1.1,
+                    "inconclusive": False, "written_to": {"people": 900, "converted": 63},
+                    "held_out": {"people": 100, "converted": 5},
+                }
+                for variant in (None, "a")
+            ],
+        },
+    ),
     "dry_run_campaign": Example(
         None,
         {
