@@ -49,8 +49,8 @@ class Parts:
     metrics: Metrics
     make_rows: MakeRows = rows_of
     count: Count = count
-    discards: bool = False
-    """Whether the records are read and committed only, so that the lag stays true while no events are stored."""
+    discarded: frozenset[str] = frozenset()
+    """Topics whose records are read and committed only, so that the lag stays true while no events are stored."""
 
 
 class RowRefused(Exception):
@@ -76,7 +76,7 @@ class Projector:
         self._dead_letters = parts.dead_letters
         self._limits = limits
         self._make_rows = parts.make_rows
-        self._discards = parts.discards
+        self._discarded = parts.discarded
         self._stopping = threading.Event()
         self._pending: dict[int, tuple[PendingProgress, ...]] = {}
         store = parts.store
@@ -135,9 +135,12 @@ class Projector:
         if polled.reassigned:
             self._forget()
             self._look_up_incarnations()
-        if polled.messages and not self._discards:
+        messages = polled.messages
+        if self._discarded:
+            messages = [message for message in messages if message.topic() not in self._discarded]
+        if messages:
             started = time.monotonic()
-            self._project(polled.messages)
+            self._project(messages)
             self._batch_seconds.observe(time.monotonic() - started)
         if self._lost_connections:
             self._rewind()

@@ -7,7 +7,7 @@ from dataclasses import dataclass, field, replace
 from starling_common.cassandra.database import Database
 from starling_common.failpoints import Raising
 from starling_common.kafka.group_requests import GroupAddress, GroupRequests
-from starling_common.kafka.topics import stage
+from starling_common.kafka.topics import BEHAVIOUR, DELIVERY, stage
 from starling_common.telemetry.health import HealthServer
 from starling_common.telemetry.metrics import Metrics
 from starling_common.wire import Record, Registry
@@ -78,7 +78,7 @@ def build_worker(settings: ProjectorSettings) -> Worker:
             store=Store(database, settings.history_days),
             dead_letters=DeadLetters(settings.kafka.brokers, registry, metrics),
             metrics=metrics,
-            discards=name == EVENTS_STAGE and not settings.history_days,
+            discarded=frozenset() if settings.history_days else frozenset({BEHAVIOUR, DELIVERY}),
         )
         raising, limits = Raising.of(settings.failpoint), Limits(settings.batch_records, settings.linger_ms / 1000)
         return Projector(parts if raising is None else _raising_parts(parts, raising), limits, name)
