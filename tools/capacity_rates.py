@@ -14,7 +14,8 @@ RATES: Final = ROOT / "apps/cli/starling_cli/capacity/rates.json"
 
 SELECTED: Final[Mapping[str, tuple[str, str]]] = {
     "platform": ("platform.json", "/20-segments-1-switches"),
-    "no_history": ("platform.json", "/20-segments-1-switches-no-history/cpu_micros"),
+    "history/stored": ("history.json", "/stored/cpu_micros"),
+    "history/not-stored": ("history.json", "/not-stored/cpu_micros"),
     "curve/crowded": ("stream.json", "/crowded_curve/cpu_micros_an_event"),
     "curve/every-kind": ("stream.json", "/curve/cpu_micros_an_event"),
     "state_bytes": ("segments_mix.json", "/segments/*/state_bytes_median"),

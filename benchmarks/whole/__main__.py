@@ -41,7 +41,6 @@ PATIENCE = "900s"
 TWO_OF_EACH = [f"{service}=2" for service in ("normalizer", "segmenter", "projector", "delivery")]
 MATRIX: tuple[Mapping[str, Any], ...] = (
     {"segments": 20, "changes": 1.0, "freshness": True},
-    {"segments": 20, "changes": 1.0, "history_days": 0},
     {"segments": 20, "changes": 0.2},
     {"segments": 20, "changes": 3.0},
     {"segments": 100, "changes": 1.0},
@@ -50,6 +49,13 @@ MATRIX: tuple[Mapping[str, Any], ...] = (
 )
 """The cases of the table. Two workers of each stage are the most that two cores can show. With 1,000 segments an event changes
 about 23 memberships, so fewer events take as long."""
+
+
+HISTORY = ROOT / "benchmarks" / "results" / "history.json"
+HISTORY_PAIR: tuple[Mapping[str, Any], ...] = tuple(
+    {"history_days": days, "users": 20_000, "events": 80_000, "warm_up_events": 80_000} for days in (30, 0)
+)
+"""With and without the events of users in the read model, one after the other."""
 
 
 def starling(*words: str, check: bool = True) -> str:
@@ -168,14 +174,20 @@ def main() -> int:
         help="profile each process with py-spy, which must be installed, or the Flight Recorder (slower)",
     )
     parser.add_argument("--write", action="store_true", help=f"keep the result in {RESULTS.relative_to(ROOT)}")
+    parser.add_argument("--history-pair", action="store_true", help=f"measure with and without history, for {HISTORY.name}")
     arguments = parser.parse_args()
+    if arguments.history_pair:
+        pair = [_run(argparse.Namespace(**{**vars(arguments), **case, "write": False})) for case in HISTORY_PAIR]
+        if arguments.write:
+            HISTORY.write_text(json.dumps(dict(zip(("stored", "not-stored"), pair, strict=True)), indent=2) + "\n")
+        return 0
     for case in MATRIX if arguments.matrix else ({},):
         _run(argparse.Namespace(**{**vars(arguments), **case}))
     return 0
 
 
-def _run(arguments: argparse.Namespace) -> None:
-    """Measure one case in an instance of its own; print its tables, and keep the result if asked."""
+def _run(arguments: argparse.Namespace) -> dict[str, Any]:
+    """Measure one case in an instance of its own; print its tables, keep the result if asked, and return it."""
     data_dir = arguments.data_dir
     shutil.rmtree(data_dir, ignore_errors=True)
     scale = [word for one in arguments.scale for word in ("--scale", one)]
@@ -193,9 +205,9 @@ def _run(arguments: argparse.Namespace) -> None:
     print_report(found)
     if arguments.write:
         known = json.loads(RESULTS.read_text()) if RESULTS.exists() else {}
-        stored = [] if arguments.history_days else ["no-history"]
-        name = "-".join([f"{arguments.segments}-segments-{arguments.changes:g}-switches", *arguments.scale, *stored])
+        name = "-".join([f"{arguments.segments}-segments-{arguments.changes:g}-switches", *arguments.scale])
         RESULTS.write_text(json.dumps(known | {name: found}, indent=2) + "\n")
+    return found
 
 
 if __name__ == "__main__":

@@ -148,8 +148,8 @@ def _growth(part: str, inputs: Inputs, rates: Rates) -> Iterator[tuple[float, st
         words = f" + {number(here)} with {inputs.segments} segments - {number(there)} with {number(measured)}"
         yield here - there, words, rates.source(f"curve/{inputs.mix}/{curve[-1][0]:.0f}").rpartition("/")[0]
     if part in {PROJECTOR, CASSANDRA} and not inputs.history_days:
-        saved = rates[f"platform/cpu_micros/{part}"] - rates[f"no_history/{part}"]
-        yield -saved, f" - {number(saved)} for the events of users", rates.source(f"no_history/{part}")
+        saved = max(0.0, rates[f"history/stored/{part}"] - rates[f"history/not-stored/{part}"])
+        yield -saved, f" - {number(saved)} for the events of users", rates.source(f"history/not-stored/{part}")
     items = items_of(inputs, rates)
     if part == INGEST and items != rates["platform/items_per_request"]:
         name, request = request_micros(rates)
