@@ -158,7 +158,7 @@ def test_the_mails_arrive_once_and_their_outcomes_come_back(platform: Platform, 
     def outcomes() -> list[str]:
         return [one["outcome"] for one in platform.api.get("/v1/users/user-7/messages").json()["items"][0]["outcomes"]]
 
-    wait_until(lambda: outcomes() == ["SENDING", "SENT"], "the outcome has come back", 60)
+    wait_until(lambda: outcomes() == ["SENDING", "SENT"], "the outcome has come back", 60, lambda: str(outcomes()))
 
 
 def test_a_delay_passes_with_the_clock_and_who_left_meanwhile_gets_nothing(platform: Platform) -> None:
@@ -267,7 +267,8 @@ def test_the_report_equals_the_log_although_the_projector_is_killed(platform: Pl
     people = [f"reported-{number}" for number in range(60)]
     at = "2026-03-10T12:00:00Z"
     goal = {"event": "Order Completed", "within": "1d", "value": "revenue"}
-    activate(platform, "goals", {"event": {"event": "Asked"}}, purpose="marketing", holdout={"percent": 30}, goal=goal)
+    rules = {"purpose": "marketing", "caps": "drop", "holdout": {"percent": 30}, "goal": goal}
+    activate(platform, "goals", {"event": {"event": "Asked"}}, **rules)
     send(platform, known(people))
     platform.settle()
     with killing(platform, "projector-0", 2) as killed:

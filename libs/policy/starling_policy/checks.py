@@ -106,6 +106,8 @@ _MAX_EMAIL_CHARACTERS: Final = 254
 _MAX_DEVICE_CHARACTERS: Final = 4_096
 _TRAITS: Final[Mapping[str, str]] = {"email": "email", "sms": "phone"}
 """Channel -> the trait with its address."""
+ADDRESSED_CHANNELS: Final = frozenset(_TRAITS)
+"""The channels whose addresses are traits."""
 PUSH: Final = "push"
 
 
@@ -121,8 +123,14 @@ def addresses_of(channel: str, person: Person) -> tuple[str, ...] | None:
     if not isinstance(value, str) or len(value) > _MAX_EMAIL_CHARACTERS:
         return ()
     text = value.strip()
-    pattern = _EMAIL if channel == "email" else _PHONE
-    return (text,) if text.isprintable() and pattern.fullmatch(text) else ()
+    return (text,) if is_address(channel, text) else ()
+
+
+def is_address(channel: str, text: str) -> bool:
+    """Return whether a text is a well-formed address of a channel in `ADDRESSED_CHANNELS`."""
+    if len(text) > _MAX_EMAIL_CHARACTERS or not text.isprintable():
+        return False
+    return (_EMAIL if channel == "email" else _PHONE).fullmatch(text) is not None
 
 
 def address(message: Message, person: Person, _policy: Policy, _now: int) -> Check:

@@ -286,3 +286,6 @@ class MessageRecords(Protocol):
 
     def suppressions(self, author: Author, channel: str, wanted: RequestedSuppressions) -> None:
         """Publish the suppression of addresses, or its end. Raises: BrokerUnavailable."""
+
+    def test_messages(self, author: Author, channel: str, requests: Sequence[Mapping[str, Any]]) -> None:
+        """Publish the requests of test messages for a channel. Raises: BrokerUnavailable."""

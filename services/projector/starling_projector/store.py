@@ -123,7 +123,8 @@ class Store:
         days, arms = _days_and_arms(keys)
         found = self._database.read_each(_READ_CAMPAIGN_DAY, days)
         found += self._database.read_each(_READ_CAMPAIGN_ARM, arms)
-        return {key: StepTally(**rows[0]) if rows else StepTally() for key, rows in zip([*days, *arms], found, strict=True)}
+        every: list[StepKey] = [*days, *arms]
+        return {key: StepTally(**rows[0]) if rows else StepTally() for key, rows in zip(every, found, strict=True)}
 
     def write_step_tallies(self, tallies: Mapping[StepKey, StepTally]) -> None:
         """Write the tallies of messages' steps, as `write_tallies`. The arms are last: the lift never exceeds the funnel."""

@@ -27,7 +27,7 @@ POST /v1/webhooks/{key}/rotate-secret · POST /v1/webhooks/{key}/enable · POST 
 POST /v1/campaigns · GET /v1/campaigns · GET /v1/campaigns/{key} · PUT /v1/campaigns/{key} · DELETE /v1/campaigns/{key}
 GET /v1/campaigns/{key}/versions · POST /v1/campaigns/{key}/activate · POST /v1/campaigns/{key}/pause
 POST /v1/campaigns/{key}/resume · POST /v1/campaigns/{key}/preview · POST /v1/campaigns/{key}/dry-run
-GET /v1/campaigns/{key}/report
+GET /v1/campaigns/{key}/report · POST /v1/campaigns/{key}/test
 POST /v1/targets · GET /v1/targets · GET /v1/targets/{key} · PUT /v1/targets/{key} · DELETE /v1/targets/{key}
 GET /v1/policy · PUT /v1/policy
 DELETE /v1/users/{user_id} · GET /v1/users/{user_id}/export
@@ -136,6 +136,7 @@ def test_responses_match_their_schemas(client: Client, openapi: dict[str, Any]) 
         ("GET", "/v1/campaigns/{key}/versions", "/v1/campaigns/win-back/versions", None, 200),
         ("POST", "/v1/campaigns/{key}/preview", "/v1/campaigns/win-back/preview", {"user": "ada"}, 404),
         ("GET", "/v1/campaigns/{key}/report", "/v1/campaigns/win-back/report", None, 200),
+        ("POST", "/v1/campaigns/{key}/test", "/v1/campaigns/win-back/test", {"user": "ada", "to": ["a@example.com"]}, 501),
         ("POST", "/v1/campaigns/{key}/dry-run", "/v1/campaigns/win-back/dry-run", None, 200),
         ("POST", "/v1/campaigns/{key}/activate", "/v1/campaigns/win-back/activate", None, 501),
         ("PUT", "/v1/policy", "/v1/policy", {"consent": {"email": "opt_out"}}, 200),

@@ -70,8 +70,9 @@ def test_mails_arrive_once_signed_and_each_refusal_has_its_outcome(world: MailWo
     world.ask(["eve"], address="eve@example.net\r\nRCPT TO:<mallory@example.net>")
     world.ask(["ina"], context=context(name="Ina\r\nBcc: mallory@example.net"))
     world.ask(["old"], expires_at=1)
+    world.ask(["tess"], is_test=True)
     with world.process():
-        wait_for(lambda: len(sink.mails) == 61)
+        wait_for(lambda: len(sink.mails) == 62)
         wait_for(lambda: all(found[-1] != "SENDING" for found in world.outcomes().values()) and len(world.outcomes()) == 67)
         world.ask(["gone"], delivery_id="another")
         wait_for(lambda: world.outcomes("gone")["gone"][-1] == "SUPPRESSED suppressed")
@@ -82,6 +83,8 @@ def test_mails_arrive_once_signed_and_each_refusal_has_its_outcome(world: MailWo
     assert found["sue"] == ["SUPPRESSED suppressed"]
     assert found["spam"] == ["SENDING", "FAILED 554 5.6.0 refused"]
     assert found["old"] == ["FAILED expired"]
+    assert "tess" not in found  # a test is sent and counted nowhere
+    assert [data for address, data in sink.mails if b"Subject: [Test] Hello Tess" in data] != []
     assert found["eve"][-1].startswith("FAILED no_address")
     assert found["ina"][-1].startswith("FAILED template_error: subject")
     assert Counter(message_ids(sink)).most_common(1)[0][1] == 1

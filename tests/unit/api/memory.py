@@ -52,6 +52,7 @@ from starling_common.settings import Clock
 from starling_common.time.timezones import Timezones
 from starling_common.values import Workspace
 from starling_common.wire import Record
+from starling_messages.state import PersonState
 from starling_rules.ledger import Run
 from tests.unit.api.memory_states import MemoryPasts, MemoryStates
 
@@ -271,11 +272,23 @@ class MemoryPeople:
 
     def __init__(self) -> None:
         self.known: KnownPerson | None = None
+        self.by_user: dict[str, KnownPerson] = {}
+        self.tests: list[tuple[str, Mapping[str, Any]]] = []
         self.consents: list[tuple[str, RequestedConsent]] = []
         self.suppressed: list[tuple[str, RequestedSuppressions]] = []
 
     def person(self, workspace: str, user_id: str) -> KnownPerson | None:
         return self.known
+
+    def people(self, workspace: str, users: Sequence[str]) -> Mapping[str, KnownPerson] | None:
+        """The states by user, or that of every person."""
+        if self.known is None and not self.by_user:
+            return None
+        nothing = KnownPerson(PersonState(), 1_772_357_400_000)
+        return {user: self.by_user.get(user, self.known or nothing) for user in users}
+
+    def test_messages(self, author: Author, channel: str, requests: Sequence[Mapping[str, Any]]) -> None:
+        self.tests += [(channel, request) for request in requests]
 
     def consent(self, author: Author, user_id: str, change: RequestedConsent) -> int:
         self.consents.append((user_id, change))

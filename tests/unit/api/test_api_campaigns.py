@@ -3,6 +3,7 @@
 import asyncio
 import json
 import os
+from collections import Counter
 from typing import Any
 
 import httpx
@@ -12,12 +13,14 @@ from jsonschema import Draft202012Validator
 from prometheus_client import CollectorRegistry
 
 from starling_api.app import build_app
-from starling_api.campaigns.decision import UNKNOWN_DECISION
 from starling_api.campaigns.messenger import behind_of
 from starling_api.definitions.kinds import CAMPAIGNS, SEGMENTS, TARGETS
+from starling_api.messages.people import KnownPerson
 from starling_api.ports import MemberRow, Profile, ReportedProgress
 from starling_campaigns import assignment_of, parse_stored_campaign
 from starling_common.telemetry.metrics import Metrics
+from starling_messages.state import PersonState
+from starling_policy import PastMessage
 from tests.campaign_documents import CONTENTS, campaign, documents, full_campaign, with_template
 from tests.unit.api.calls import call
 from tests.unit.api.memory import AUTHOR, MemoryMessenger, World
@@ -186,14 +189,13 @@ def test_with_a_messenger_a_campaign_is_activated_paused_and_resumed_and_fields_
     ]
 
 
-def test_a_preview_renders_and_states_that_it_does_not_decide() -> None:
+def test_without_a_messenger_a_preview_renders_and_does_not_decide() -> None:
     shop = with_campaign()
     know(shop, "ada", {"name": "<script>alert(1)</script>", "locale": "pt_br"})
     answer = call(shop, "POST", "/v1/campaigns/win-back/preview", json={"user": "ada", "variant": "a"}, role="see").json()
     assert (answer["subject"], answer["html"]) == ("Olá", "<p>&lt;script&gt;alert(1)&lt;/script&gt;</p>")
     assert (answer["missing"], answer["locale"]) == ([], "pt-BR")
     assert answer["verdict"] is None  # vocabulary: verdict: a field of the contract
-    assert answer["verdict_reason"] == UNKNOWN_DECISION  # vocabulary: verdict: a field of the contract
     own = assignment_of(parse_stored_campaign(full_campaign()), "ada")
     answer = call(shop, "POST", "/v1/campaigns/win-back/preview", json={"user": "ada"}, role="see").json()
     assert (answer["variant"], answer["held_out"]) == own
@@ -219,27 +221,149 @@ def test_a_preview_reports_missing_values_and_refuses_a_header_with_a_line_break
     assert call(shop, "POST", "/v1/campaigns/none/preview", json={"user": "ada"}, role="see").json()["code"] == "unknown_campaign"
 
 
-def test_a_dry_run_counts_every_member_once_over_its_pages() -> None:
-    shop = with_campaign()
-    users = [f"u{i}" for i in range(10_500)]
-    join(shop, users)
-    counts: dict[tuple[str, bool], int] = {}
+MARKETING = {"purpose": "marketing", "holdout": {"percent": 20}, "reentry": "once"}
+CONSENTING = {"email": "ada@example.com", "consent": {"email": True}}
+NOT_NOW = [PastMessage(AS_OF_MS - 1, "email", "marketing", "win-back", None)]
+
+
+def person(traits: dict[str, Any], ledger: list[PastMessage] | None = None) -> KnownPerson:
+    """Return what the messenger keeps of a person."""
+    found = PersonState(traits=json.dumps(traits))
+    for one in ledger or []:
+        found.past(one, 90 * 86_400_000)
+    return KnownPerson(found, AS_OF_MS)
+
+
+def counted(shop: World) -> tuple[Counter[tuple[str | None, ...]], int]:
+    """Return the counts of all pages of a dry run, and the number of pages."""
+    counts: Counter[tuple[str | None, ...]] = Counter()
     cursor, answers = "", 0
     while True:
         page = call(shop, "POST", f"/v1/campaigns/win-back/dry-run{cursor}", role="see").json()
         answers += 1
+        assert sum(one["count"] for one in page["counts"]) == page["counted"]
         for one in page["counts"]:
-            place = (one["variant"], one["held_out"])
-            counts[place] = counts.get(place, 0) + one["count"]
+            shown = one["verdict"], one["reason"], one["variant"]  # vocabulary: verdict: a field of the contract
+            counts[shown] += one["count"]
         if page["next_cursor"] is None:
-            break
+            return counts, answers
         cursor = f"?cursor={page['next_cursor']}"
+
+
+def test_a_dry_run_counts_every_member_once_over_its_pages() -> None:
+    shop = with_campaign()
+    users = [f"u{i}" for i in range(10_500)]
+    join(shop, users)
     parsed = parse_stored_campaign(full_campaign())
-    expected: dict[tuple[str, bool], int] = dict.fromkeys(counts, 0)
-    for user in users:
-        expected[assignment_of(parsed, user)] += 1
-    assert counts == expected
-    assert answers == 2
+    expected = Counter((None, None, assignment_of(parsed, user).variant) for user in users)
+    assert counted(shop) == (expected, 2)
+
+
+def test_a_dry_run_decides_as_if_every_member_was_due_now() -> None:
+    shop = with_campaign(campaign(**MARKETING))
+    quiet = {"quiet_hours": {"from": "09:00", "to": "10:00"}, "caps": [{"limit": 1, "per": "7d"}]}
+    assert call(shop, "PUT", "/v1/policy", json=quiet).status_code == 200
+    kinds = {
+        "plain": person({**CONSENTING, "timezone": "Asia/Tokyo"}),
+        "asleep": person(CONSENTING),
+        "refusing": person({"email": "ada@example.com"}),
+        "nowhere": person({"consent": {"email": True}}),
+        "before": person({**CONSENTING, "timezone": "Asia/Tokyo"}, NOT_NOW),
+        "capped": person({**CONSENTING, "timezone": "Asia/Tokyo"}, [NOT_NOW[0]._replace(campaign="other", at=AS_OF_MS + 5)]),
+    }
+    shop.people.by_user = {f"{kind}-{i}": known for kind, known in kinds.items() for i in range(20)}
+    join(shop, list(shop.people.by_user))
+    parsed = parse_stored_campaign(campaign(**MARKETING))
+    reasons = {"asleep": ("defer", "quiet_hours"), "refusing": ("drop", "no_consent"), "nowhere": ("drop", "no_address"),
+               "before": ("drop", "reentry"), "capped": ("drop", "capped")}  # fmt: skip
+    expected: Counter[tuple[str | None, ...]] = Counter()
+    for user in shop.people.by_user:
+        own = assignment_of(parsed, user)
+        plain = ("drop", "holdout") if own.held_out else ("send", None)
+        expected[*reasons.get(user.partition("-")[0], plain), own.variant] += 1
+    assert counted(shop) == (expected, 1)
+    assert expected["drop", "holdout", "a"] > 0
+    answer = call(shop, "POST", "/v1/campaigns/win-back/dry-run", role="see").json()
+    assert answer["as_of"] == "2026-03-01T09:30:00.000Z"
+
+
+@pytest.mark.parametrize(
+    ("traits", "decision", "reason"),
+    [
+        ({**CONSENTING, "name": "Ada"}, "send", None),
+        ({"email": "ada@example.com", "name": "Ada"}, "drop", "no_consent"),
+        (CONSENTING, "drop", "template_missing"),
+    ],
+)
+def test_with_a_messenger_a_preview_decides(traits: dict[str, Any], decision: str, reason: str | None) -> None:
+    shop = with_campaign({**with_template("Hi {{ traits.name }}", "subject"), "purpose": "marketing"})
+    know(shop, "ada", traits)
+    shop.people.known = person(traits)
+    answer = call(shop, "POST", "/v1/campaigns/win-back/preview", json={"user": "ada"}, role="see").json()
+    shown = answer["verdict"], answer["reason"]  # vocabulary: verdict: a field of the contract
+    assert shown == (decision, reason)
+
+
+TEST = "/v1/campaigns/win-back/test"
+
+
+def test_a_test_is_requested_for_each_address_once() -> None:
+    shop = with_campaign(with_template("Hi {{ traits.name }}", "subject"))
+    know(shop, "ada", {"name": "Ada"})
+    body = {"user": "ada", "to": ["a@example.com", "b@example.com"]}
+    repeated = {"Idempotency-Key": "1"}
+    assert call(shop, "POST", f"{TEST}?dry_run=true", json=body, role="make").status_code == 202
+    assert shop.people.tests == []
+    first = call(shop, "POST", TEST, json=body, role="make", headers=repeated)
+    again = call(shop, "POST", TEST, json=body, role="make", headers=repeated)
+    assert (first.status_code, first.json()) == (202, again.json())
+    assert [(channel, one["address"], one["campaign"], one["version"]) for channel, one in shop.people.tests] == [
+        ("email", "a@example.com", "win-back", 1), ("email", "b@example.com", "win-back", 1),
+    ]  # fmt: skip
+    assert [one["delivery_id"] for one in first.json()["messages"]] == [one["delivery_id"] for _, one in shop.people.tests]
+    assert len({one["delivery_id"] for _, one in shop.people.tests}) == 2
+    assert shop.people.tests[0][1]["context"] == {"traits": {"name": "Ada"}, "event": None}
+
+
+@pytest.mark.parametrize(
+    ("body", "status", "code"),
+    [
+        ({"to": ["a@example.com"]}, 422, "missing_field"),
+        ({"user": "ada"}, 422, "missing_field"),
+        ({"user": "ada", "to": []}, 422, "wrong_type"),
+        ({"user": "ada", "to": ["a@example.com"] * 2}, 422, "duplicate"),
+        ({"user": "ada", "to": [f"{i}@example.com" for i in range(11)]}, 422, "wrong_type"),
+        ({"user": "ada", "to": ["a@example.com\r\nBcc: b@example.com"]}, 422, "bad_address"),
+        ({"user": "ada", "to": ["a@example.com\n"]}, 422, "bad_address"),
+        ({"user": "ada", "to": [1]}, 422, "wrong_type"),
+        ({"user": "eve", "to": ["a@example.com"]}, 422, "template_missing"),
+        ({"user": "bob", "to": ["a@example.com"]}, 404, "unknown_user"),
+        ({"user": "ada", "to": ["a@example.com"], "variant": "z"}, 422, "unknown_variant"),
+        ({"user": "ada", "to": ["a@example.com"], "colour": 1}, 422, "unknown_field"),
+    ],
+)
+def test_a_bad_test_is_refused_and_sends_nothing(body: dict[str, Any], status: int, code: str) -> None:
+    shop = with_campaign(with_template("Hi {{ traits.name }}", "subject"))
+    know(shop, "ada", {"name": "Ada"})
+    know(shop, "eve", {})
+    answer = call(shop, "POST", TEST, json=body, role="make")
+    found = answer.json()
+    assert (answer.status_code, found["errors"][0]["code"] if status == 422 else found["code"]) == (status, code)
+    assert shop.people.tests == []
+
+
+def test_only_a_marketer_tests_and_only_what_can_be_sent() -> None:
+    shop = with_campaign(campaign())
+    know(shop, "ada", {})
+    body = {"user": "ada", "to": ["a@example.com"]}
+    assert call(shop, "POST", TEST, json=body, role="see").status_code == 403
+    assert call(shop, "POST", "/v1/campaigns/none/test", json=body, role="make").status_code == 404
+    assert call(shop, "DELETE", "/v1/campaigns/win-back", role="make").status_code == 204
+    assert call(shop, "POST", TEST, json=body, role="make").json()["code"] == "archived"
+    web = world()
+    web.commands.define(CAMPAIGNS, AUTHOR, campaign(channel="webhook", target="hook"))
+    know(web, "ada", {})
+    assert call(web, "POST", TEST, json=body, role="make").status_code == 501
 
 
 def test_a_dry_run_needs_a_segment() -> None:

@@ -71,6 +71,18 @@ def test_the_version_of_the_request_is_rendered_and_a_newer_one_is_waited_for() 
     assert look(known=Definitions()) is NOT_READ
 
 
+def test_only_suppression_holds_a_test_back_and_its_subject_is_marked() -> None:
+    known = definitions()
+    fold_definition(known, definition("campaign", mail_campaign(), "PAUSED"))
+    found = look(known=known, changes=(consent(False),), is_test=True)
+    assert isinstance(found, Message)
+    assert found.content["subject"] == "[Test] Hello Ada"
+    assert found.content["text"] == "Hello Ada"
+    for kind in ("hard_bounce", "complaint"):
+        stopped = look(suppressed=(suppression("ada@customers.example.net", kind),), purpose="transactional", is_test=True)
+        assert reason(stopped) == ("SUPPRESSED", "suppressed")
+
+
 def test_states_of_the_campaign_and_the_target() -> None:
     known = definitions()
     fold_definition(known, definition("campaign", mail_campaign(), "PAUSED"))

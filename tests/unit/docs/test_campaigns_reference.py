@@ -8,6 +8,7 @@ from typing import Any
 from jsonschema import Draft202012Validator
 
 from starling_api.campaigns.preview import MAX_COUNTED, requested_preview
+from starling_api.campaigns.samples import requested_test
 from starling_campaigns import CHANNELS, campaign_schema, check_template, parse_campaign, parse_target, render_message
 from starling_campaigns.bounds import (
     MAX_ALL_ROUNDS,
@@ -50,6 +51,11 @@ def test_the_preview_and_the_target_are_accepted() -> None:
     rendered = render_message(parsed, wanted.variant or "", wanted.user, {"name": "Ada"}, wanted.event, wanted.locale)
     assert (rendered.parts["subject"], rendered.parts["html"]) == ("お久しぶりです", "<p>Hello Ada</p>")
     parse_target(EXAMPLES["target"])
+
+
+def test_the_test_message_is_accepted() -> None:
+    wanted = requested_test(EXAMPLES["test"])
+    assert (wanted.preview.user, wanted.to) == ("ada", ("marketing@shop.example",))
 
 
 def test_every_template_is_accepted() -> None:

@@ -45,6 +45,12 @@ TOKENS: Final = "access.tokens"
 WRITE_KEYS: Final = "access.write-keys"
 AUDIT: Final = "audit.log"
 
+
+def request_topic(channel: str) -> str:
+    """Return the topic of the requests of a channel that sends messages to people."""
+    return f"delivery.requests.{channel}"
+
+
 MAX_RECORD_BYTES: Final = 8 * 1024 * 1024
 """The largest `max_record` of any topic."""
 

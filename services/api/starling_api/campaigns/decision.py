@@ -1,6 +1,52 @@
-"""Pure core: what previews and dry runs state about the decision of a message."""
+"""Pure core: the decision of the policy about a message of a campaign to one user that is due now."""
 
-from typing import Final
+from typing import Any, Final, NamedTuple
 
-UNKNOWN_DECISION: Final = "unknown: this call evaluates no policy; POST /v1/policy/check decides about a message to one user"
-"""Why no answer of a preview or a dry run states whether a message would be sent."""
+from starling_api.messages.people import KnownPerson
+from starling_campaigns import Campaign
+from starling_common.time.instants import format_instant
+from starling_messages.campaigns import Workspace
+from starling_messages.person import Addressee
+from starling_policy import Decision, Defer, Drop, Message, Policy, Send, decide
+
+Document = dict[str, Any]
+
+SEND: Final = "send"
+TEMPLATE_MISSING: Final = "template_missing"
+
+
+class Shown(NamedTuple):
+    """A decision. `action`: send, defer or drop; None without a messenger. `until`: of a deferral, epoch ms."""
+
+    action: str | None
+    reason: str | None
+    variant: str | None
+    until: int | None = None
+
+    def fields(self) -> Document:
+        """Return the fields of an answer."""
+        until = None if self.until is None else format_instant(self.until)
+        return {"verdict": self.action, "reason": self.reason, "until": until}  # vocabulary: verdict: a field of the contract
+
+
+def decided_now(campaign: Campaign, policy: Policy, workspace: str, user_id: str, known: KnownPerson) -> Shown:
+    """Return the decision about a message that is due at the stream time of the messenger, with what it keeps of the user.
+
+    Membership, cancelling events, rivals and suppressions are not considered. A message that was decided on arrival may be later
+    than that stream time: the decision then is at its instant.
+    """
+    rules = campaign.rules
+    person = Addressee(workspace, user_id, known.state, Workspace(policy=policy), known.as_of_ms).known(rules.channel)
+    newest = next(person.history.newest_first(), None)
+    now = max(known.as_of_ms, 0 if newest is None else newest.at)
+    return _shown(decide(Message(rules, now), person, policy, now))
+
+
+def _shown(decision: Decision) -> Shown:
+    match decision.outcome:
+        case Send():
+            return Shown(SEND, None, decision.variant)
+        case Defer(until, reason):
+            return Shown("defer", reason, decision.variant, until)
+        case Drop(reason):
+            return Shown("drop", reason, decision.variant)

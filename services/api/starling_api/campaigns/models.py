@@ -25,19 +25,38 @@ class CampaignPreviewModel(BaseModel):
     held_out: bool = Field(description="Whether the user is in the campaign's holdout")
     locale: str | None
     sms: SmsSizeModel | None
-    verdict: None = Field(description="Always null in this version")  # vocabulary: verdict: a field of the contract
-    verdict_reason: str = Field(  # vocabulary: verdict: a field of the contract
-        description="Why the answer does not state whether the message would be sent"
+    verdict: Literal["send", "defer", "drop"] | None = Field(  # vocabulary: verdict: a field of the contract
+        description="The decision about the message if it is due now; null without a messenger"
     )
+    reason: str | None
+    until: str | None = Field(description="The end of a deferral")
     as_of: AsOf
 
 
-class VariantCountModel(BaseModel):
-    """The number of counted members of one variant."""
+class DecisionCountModel(BaseModel):
+    """The number of counted members with one decision."""
 
-    variant: str
-    held_out: bool
+    verdict: Literal["send", "defer", "drop"] | None = Field(  # vocabulary: verdict: a field of the contract
+        description="Null without a messenger"
+    )
+    reason: str | None
+    variant: str | None
     count: int
+
+
+class TestMessageModel(BaseModel):
+    """One test message."""
+
+    to: str
+    delivery_id: str
+
+
+class TestMessagesModel(BaseModel):
+    """The requested test messages."""
+
+    campaign: str
+    variant: str
+    messages: list[TestMessageModel]
 
 
 class FunnelRowModel(BaseModel):
@@ -92,15 +111,11 @@ class CampaignReportModel(BaseModel):
 
 
 class DryRunModel(BaseModel):
-    """The number of members in each variant and in the holdout, of the members counted in this answer."""
+    """The number of members with each decision, of the members counted in this answer."""
 
     segment: str
     size: int = Field(description="Number of all members")
     counted: int = Field(description="Number of members in this answer: add up the answers of all cursors")
-    counts: list[VariantCountModel]
-    verdict: None = Field(description="Always null in this version")  # vocabulary: verdict: a field of the contract
-    verdict_reason: str = Field(  # vocabulary: verdict: a field of the contract
-        description="Why the answer does not state how many messages would be sent"
-    )
+    counts: list[DecisionCountModel]
     next_cursor: NextCursor
     as_of: AsOf

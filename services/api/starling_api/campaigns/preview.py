@@ -1,18 +1,31 @@
-"""Core: the rendered message of a campaign for one user, and how many members are in each variant and in the holdout."""
+"""Core: the rendered message of a campaign for one user, and what the policy decides about the members of its segment now."""
 
 from collections import Counter
 from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any, Final
 
-from starling_api.campaigns.decision import UNKNOWN_DECISION
+from starling_api.campaigns.decision import SEND, TEMPLATE_MISSING, Shown, decided_now
 from starling_api.definitions.kinds import CAMPAIGNS
 from starling_api.http.errors import NotFound
 from starling_api.http.pagination import PageOf
+from starling_api.messages.people import People
+from starling_api.messages.shown import as_of
 from starling_api.users.queries import Queries
-from starling_campaigns import Campaign, PartFailed, assignment_of, parse_stored_campaign, render_message
+from starling_campaigns import (
+    Campaign,
+    PartFailed,
+    Rendered,
+    assignment_of,
+    parse_stored_campaign,
+    parse_stored_policy,
+    render_message,
+)
+from starling_campaigns.definitions.policy import POLICY_KEY
 from starling_campaigns.definitions.triggers import EventTrigger
 from starling_campaigns.locales import EXPECTED, canonical_locale
+from starling_common.cassandra.read_models import ARCHIVED, POLICY
+from starling_policy import Policy
 from starling_segments import DefinitionRefused, FieldError, Known
 from starling_segments.language.validation import Location, Validation, finish, refuse_unknown_fields
 
@@ -24,6 +37,8 @@ MAX_COUNTED: Final = 10_000
 _PAGE: Final = 1_000
 FIELDS: Final = frozenset({"user", "variant", "locale", "event"})
 _EVENT_FIELDS: Final = frozenset({"name", "properties"})
+_UNKNOWN: Final = Shown(None, None, None)
+"""The decision without a messenger."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -38,11 +53,23 @@ class RequestedPreview:
 
 def requested_preview(document: object) -> RequestedPreview:
     """Return the preview of a body. Raises: DefinitionRefused with all errors."""
+    fields, location = fields_of(document, FIELDS, 'an object with "user"')
+    found = read_preview(fields, location)
+    finish(location.validation)
+    return found
+
+
+def fields_of(document: object, known: frozenset[str], expected: str) -> tuple[Document, Location]:
+    """Return the fields of a body, and the place of its errors. Raises: DefinitionRefused if it is no object."""
     if not isinstance(document, dict):
-        raise DefinitionRefused((FieldError("", "wrong_type", "it is not an object", 'an object with "user"'),))
-    validation = Validation(Known())
-    location = Location(validation)
-    refuse_unknown_fields(document, FIELDS, location)
+        raise DefinitionRefused((FieldError("", "wrong_type", "it is not an object", expected),))
+    location = Location(Validation(Known()))
+    refuse_unknown_fields(document, known, location)
+    return document, location
+
+
+def read_preview(document: Document, location: Location) -> RequestedPreview:
+    """Read the fields of a preview. Errors are recorded."""
     user, variant, locale, event = (document.get(name) for name in ("user", "variant", "locale", "event"))
     expected = f"a user id of 1 to {MAX_USER_BYTES} bytes"
     if user is None:
@@ -54,7 +81,6 @@ def requested_preview(document: object) -> RequestedPreview:
     if locale is not None and canonical_locale(locale) is None:
         location.at("locale").refuse("bad_locale", "the value is not a locale", EXPECTED)
     _check_event(event, location)
-    finish(validation)
     return RequestedPreview(str(user), variant, locale, event)
 
 
@@ -80,53 +106,77 @@ def stored_campaign(queries: Queries, workspace: str, key: str) -> Campaign:
     return parse_stored_campaign(definition.document)
 
 
-def previewed(queries: Queries, workspace: str, key: str, wanted: RequestedPreview) -> Document:
-    """Return the rendered parts of a message. Nothing is sent or stored.
+def stored_policy(queries: Queries, workspace: str) -> Policy:
+    """Return the policy of a workspace; one without restrictions if none is stored."""
+    definition = queries.reader.definition(workspace, POLICY, POLICY_KEY)
+    fields = {} if definition is None or definition.status == ARCHIVED else definition.document
+    return parse_stored_policy({name: value for name, value in fields.items() if name != "key"})
 
-    Raises: NotFound (campaign or user), DefinitionRefused (an unknown variant, or a template that fails with this data).
+
+def rendered_for(campaign: Campaign, traits: Mapping[str, Any], wanted: RequestedPreview) -> tuple[str, Rendered]:
+    """Return the variant and the rendered message.
+
+    Raises: DefinitionRefused (an unknown variant, or a template that fails with this data).
     """
-    campaign = stored_campaign(queries, workspace, key)
     if wanted.variant is not None and wanted.variant not in campaign.contents:
         message, expected = f"there is no variant {wanted.variant!r}", "one of " + ", ".join(campaign.contents)
         raise DefinitionRefused((FieldError("/variant", "unknown_variant", message, expected),))
-    profile = queries.profile(workspace, wanted.user)
-    assignment = assignment_of(campaign, wanted.user)
-    variant = assignment.variant if wanted.variant is None else wanted.variant
+    variant = assignment_of(campaign, wanted.user).variant if wanted.variant is None else wanted.variant
     try:
-        rendered = render_message(campaign, variant, wanted.user, profile["traits"], wanted.event, wanted.locale)
+        return variant, render_message(campaign, variant, wanted.user, traits, wanted.event, wanted.locale)
     except PartFailed as failed:
         expected = "a template and data that fit"
         raise DefinitionRefused(
             (FieldError(f"/{failed.part}" if failed.part else "", failed.code, str(failed), expected),)
         ) from failed
+
+
+def previewed(queries: Queries, people: People, workspace: str, key: str, wanted: RequestedPreview) -> Document:
+    """Return the rendered parts of a message, and what the policy decides about it. Nothing is sent or stored.
+
+    Raises: NotFound (campaign or user), DefinitionRefused as `rendered_for`.
+    """
+    campaign = stored_campaign(queries, workspace, key)
+    profile = queries.profile(workspace, wanted.user)
+    variant, rendered = rendered_for(campaign, profile["traits"], wanted)
+    known = people.person(workspace, wanted.user)
+    decided = _UNKNOWN if known is None else decided_now(campaign, stored_policy(queries, workspace), workspace, wanted.user, known)
+    if decided.action == SEND and rendered.missing:
+        decided = Shown("drop", TEMPLATE_MISSING, variant)
     return {
         **rendered.parts,
         "missing": list(rendered.missing),
         "variant": variant,
-        "held_out": assignment.held_out,
+        "held_out": assignment_of(campaign, wanted.user).held_out,
         "locale": rendered.locale,
         "sms": None if rendered.sms is None else rendered.sms._asdict(),
-        "verdict": None,  # vocabulary: verdict: a field of the contract
-        "verdict_reason": UNKNOWN_DECISION,  # vocabulary: verdict: a field of the contract
+        **decided.fields(),
         "as_of": profile["as_of"],
     }
 
 
-def dry_run(queries: Queries, workspace: str, key: str, cursor: str | None) -> Document:
-    """Return how many of the next members of the campaign's segment are in each variant and in its holdout.
+def dry_run(queries: Queries, people: People, workspace: str, key: str, cursor: str | None) -> Document:
+    """Return what the policy decides now about the next members of the campaign's segment. Nothing is sent or stored.
 
-    At most `MAX_COUNTED` members are counted; the counts of all pages add up. Raises: NotFound, BadRequest (a bad cursor),
-    DefinitionRefused (the trigger has no segment).
+    Without a messenger only the variants are counted. At most `MAX_COUNTED` members are counted; the counts of all pages add up.
+    Raises: NotFound, BadRequest (a bad cursor), DefinitionRefused (the trigger has no segment).
     """
     campaign = stored_campaign(queries, workspace, key)
     segment = _segment_of(campaign)
-    counts: Counter[tuple[str, bool]] = Counter()
+    policy = stored_policy(queries, workspace)
+    counts: Counter[Shown] = Counter()
     size = queries.size(workspace, segment)
-    counted, as_of = 0, size["as_of"]
+    counted, reflected = 0, size["as_of"]
     while counted < MAX_COUNTED:
         page = queries.members(workspace, segment, PageOf(_PAGE, cursor))
-        for member in page["items"]:
-            counts[assignment_of(campaign, member["user_id"])] += 1
+        users = [member["user_id"] for member in page["items"]]
+        known = people.people(workspace, users)
+        for user in users:
+            if known is None:
+                counts[Shown(None, None, assignment_of(campaign, user).variant)] += 1
+                continue
+            reflected = as_of(known[user]) or reflected
+            counts[decided_now(campaign, policy, workspace, user, known[user])._replace(until=None)] += 1
         counted += len(page["items"])
         cursor = page["next_cursor"]
         if cursor is None:
@@ -136,14 +186,16 @@ def dry_run(queries: Queries, workspace: str, key: str, cursor: str | None) -> D
         "size": size["size"],
         "counted": counted,
         "counts": [
-            {"variant": variant, "held_out": held_out, "count": counts[variant, held_out]}
-            for variant in campaign.contents
-            for held_out in (False, True)
+            {
+                "verdict": shown.action,  # vocabulary: verdict: a field of the contract
+                "reason": shown.reason,
+                "variant": shown.variant,
+                "count": count,
+            }
+            for shown, count in sorted(counts.items(), key=lambda one: [part or "" for part in one[0][:3]])
         ],
-        "verdict": None,  # vocabulary: verdict: a field of the contract
-        "verdict_reason": UNKNOWN_DECISION,  # vocabulary: verdict: a field of the contract
         "next_cursor": cursor,
-        "as_of": as_of,
+        "as_of": reflected,
     }
 
 

@@ -6,8 +6,9 @@ from typing import Annotated, Any, Final
 from fastapi import APIRouter, Depends, Query, Response
 from fastapi.responses import JSONResponse
 
-from starling_api.campaigns.models import CampaignPreviewModel, CampaignReportModel, DryRunModel
+from starling_api.campaigns.models import CampaignPreviewModel, CampaignReportModel, DryRunModel, TestMessagesModel
 from starling_api.campaigns.preview import MAX_COUNTED, RequestedPreview, dry_run, previewed, requested_preview
+from starling_api.campaigns.samples import requested_test, test_requests
 from starling_api.definitions.kinds import CAMPAIGNS, POLICIES
 from starling_api.definitions.repository import to_json
 from starling_api.definitions.routes import COMMON, answered, commands_for, etag
@@ -19,6 +20,7 @@ from starling_api.http.dependencies import (
     Viewer,
     Write,
     parse_definition,
+    unversioned_write_with_body,
     write_by,
     write_with_body,
 )
@@ -81,11 +83,25 @@ def campaign_routes() -> APIRouter:
         "/{key}/dry-run",
         _dry_run,
         methods=["POST"],
-        summary="Count the members of a campaign by variant and holdout",
+        summary="Count the members of a campaign by what would happen now",
         operation_id="dry_run_campaign",
         responses={200: {"model": DryRunModel}, **problems(*COMMON, 404, 422, 429)},
     )
+    _add_test(router)
     return router
+
+
+def _add_test(router: APIRouter) -> None:
+    router.add_api_route(
+        "/{key}/test",
+        _test,
+        methods=["POST"],
+        summary="Send a test message of a campaign",
+        operation_id="test_campaign",
+        status_code=202,
+        responses={202: {"model": TestMessagesModel}, **problems(*COMMON, 404, 409, 413, 422, 501)},
+        openapi_extra=body_of("CampaignTestRequest"),
+    )
 
 
 def policy_routes() -> APIRouter:
@@ -149,9 +165,28 @@ def _requested(body: Body) -> RequestedPreview:
 def _preview(
     key: str, services: UsedServices, caller: Viewer, wanted: Annotated[RequestedPreview, Depends(_requested)]
 ) -> Response:
-    """The parts of the message, rendered with the traits of the profile. Nothing is sent or stored."""
+    """The parts of the message, rendered with the traits of the profile, and what the policy decides about it if it is due now.
+    Membership and suppressed addresses are not considered. Nothing is sent or stored.
+    """
     with services.gate.admitted(caller.workspace):
-        return JSONResponse(previewed(services.queries, caller.workspace, key, wanted))
+        return JSONResponse(previewed(services.queries, services.people, caller.workspace, key, wanted))
+
+
+def _test(key: str, services: UsedServices, write: Annotated[Write, Depends(unversioned_write_with_body(Role.EDITOR))]) -> Response:
+    """Sends the message to the addresses, rendered with the traits of the user, with `[Test]` before the subject. Only the
+    suppression of an address holds it back. The message is counted nowhere, has no effect on the user, and its outcomes are no
+    events.
+    """
+
+    def act() -> Stored:
+        channel, requests = test_requests(services.queries, write.author, key, requested_test(write.document))
+        if not write.dry_run:
+            services.message_topics.test_messages(write.author, channel, requests)
+        sent = [{"to": one["address"], "delivery_id": one["delivery_id"]} for one in requests]
+        return Stored(202, to_json({"campaign": key, "variant": requests[0]["variant"], "messages": sent}), None)
+
+    with services.gate.admitted(write.author.workspace):
+        return answered(services, write, act)
 
 
 def _dry_run(
@@ -160,9 +195,11 @@ def _dry_run(
     caller: Viewer,
     cursor: Annotated[str | None, Query(max_length=40_000, description="`next_cursor` of the previous answer")] = None,
 ) -> Response:
-    """The current members of the campaign's segment, by variant and holdout. Nothing is sent or stored."""
+    """What the policy decides about a message to each current member of the campaign's segment that is due now, by the messenger's
+    states. Suppressed addresses and missing values of templates are not considered. Nothing is sent or stored.
+    """
     with services.gate.admitted(caller.workspace):
-        return JSONResponse(dry_run(services.queries, caller.workspace, key, cursor))
+        return JSONResponse(dry_run(services.queries, services.people, caller.workspace, key, cursor))
 
 
 _dry_run.__doc__ = f"{_dry_run.__doc__} An answer counts at most {MAX_COUNTED:,} members."

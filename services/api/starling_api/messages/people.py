@@ -1,5 +1,6 @@
 """Adapter: what the messenger keeps of a person, by the state query of the stream layer."""
 
+from collections.abc import Mapping, Sequence
 from typing import NamedTuple, Protocol
 
 from starling_common.cassandra.database import Database
@@ -30,6 +31,12 @@ class People(Protocol):
         Raises: DatabaseUnavailable, BrokerUnavailable.
         """
 
+    def people(self, workspace: str, users: Sequence[str]) -> Mapping[str, KnownPerson] | None:
+        """Return each of the users, as `person`; None if no messenger has stored a state.
+
+        Raises: DatabaseUnavailable, BrokerUnavailable.
+        """
+
 
 class MessengerPeople:
     """Reads the states of the messenger from Cassandra and from its changelog."""
@@ -41,15 +48,29 @@ class MessengerPeople:
     def person(self, workspace: str, user_id: str) -> KnownPerson | None:
         """As `People.person`."""
         key = record_key(workspace, user_id)
+        found = self._read([key], key)
+        return None if found is None else found[key]
+
+    def people(self, workspace: str, users: Sequence[str]) -> Mapping[str, KnownPerson] | None:
+        """As `People.people`."""
+        keys = {record_key(workspace, user): user for user in users}
+        found = self._read(list(keys), None)
+        return None if found is None else {keys[key]: person for key, person in found.items()}
+
+    def _read(self, keys: Sequence[bytes], of_partition: bytes | None) -> dict[bytes, KnownPerson] | None:
+        """Return the people of the keys. `of_partition`: a key whose partition has all of them; None: they are in any partition."""
         try:
-            found = self._states.snapshot(key)
+            found = self._states.snapshot(of_partition)
             if found is None:
                 return None
-            state = found.states_of([key]).get(key)
+            states = found.states_of(keys)
         except BackingStoreUnavailable as cause:
             raise DatabaseUnavailable(str(cause)) from cause
-        stream_time_ms = found.partitions[partition_of(key, found.partition_count)].meta.stream_time_ms
-        return KnownPerson(PersonState() if state is None else decode_person(state), stream_time_ms)
+        people = {}
+        for key in keys:
+            stream_time_ms = found.partitions[partition_of(key, found.partition_count)].meta.stream_time_ms
+            people[key] = KnownPerson(decode_person(states[key]) if key in states else PersonState(), stream_time_ms)
+        return people
 
     def close(self) -> None:
         """Close the connections."""

@@ -1,7 +1,8 @@
 """Adapter: publishes explicit consent and suppressed addresses. Thread-safe."""
 
+import json
 import threading
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any, Final
 
 from confluent_kafka import KafkaError, Message, Producer
@@ -11,7 +12,7 @@ from starling_api.definitions.publisher import SERVICE
 from starling_api.messages.bodies import RequestedConsent, RequestedSuppressions
 from starling_common.headers import record_headers
 from starling_common.kafka.clients import BrokerUnavailable, producer_config
-from starling_common.kafka.topics import CONSENT, SUPPRESSIONS
+from starling_common.kafka.topics import CONSENT, SUPPRESSIONS, request_topic
 from starling_common.partitioning import partition_of
 from starling_common.values import record_key
 from starling_common.wire import Codec, Registry
@@ -19,6 +20,8 @@ from starling_policy import address_digest
 from starling_policy.person import UPLOADED
 
 _GIVE_UP_SECONDS: Final = 30.0
+_TEST_MS: Final = 3_600_000
+"""How long a test message waits for a channel that does not run."""
 _API: Final = "api"
 _SCHEMAS: Final = {CONSENT: "ConsentChanged", SUPPRESSIONS: "AddressSuppressed"}
 Addressed = tuple[bytes, Mapping[str, Any]]
@@ -62,6 +65,29 @@ class MessageTopics:
         ]
         self._publish(SUPPRESSIONS, records, author, 0)
 
+    def test_messages(self, author: Author, channel: str, requests: Sequence[Mapping[str, Any]]) -> None:
+        """Publish the requests of test messages for a channel. Raises: BrokerUnavailable, RegistryUnavailable, SchemaMissing."""
+        now = self._now_micros()
+        common = {
+            **_common(author, now),
+            "channel": channel,
+            "payload": "",
+            "attempt": 1,
+            "first_attempt_at": now // 1000,
+            "not_before": now // 1000,
+            "last_error": None,
+            "segment_key": None,
+            "batch_limit": None,
+            "sequence": 0,
+            "device": None,
+            "expires_at": now // 1000 + _TEST_MS,
+            "is_test": True,
+        }
+        for request in requests:
+            key = record_key(author.workspace, request["user_id"])
+            record = {**common, **request, "context": json.dumps(request["context"], ensure_ascii=False)}
+            self._publish(request_topic(channel), [(key, record)], author, partition_of(key, self._partitions))
+
     def _publish(self, topic: str, records: Iterable[Addressed], author: Author, partition: int) -> None:
         failures: list[KafkaError] = []
 
@@ -83,7 +109,7 @@ class MessageTopics:
         if self._producer is None:
             self._producer = Producer(self._config)
         if topic not in self._codecs:
-            self._codecs[topic] = self._registry.codec(topic, _SCHEMAS[topic])
+            self._codecs[topic] = self._registry.codec(topic, _SCHEMAS.get(topic, "DeliveryRequested"))
         return self._producer, self._codecs[topic]
 
 

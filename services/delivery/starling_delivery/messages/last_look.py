@@ -1,7 +1,7 @@
 """Pure core: the last look before each attempt: whether the message may still be sent, and its rendered parts."""
 
 import json
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
 from typing import Any, Final
 
@@ -42,10 +42,11 @@ class LastLook:
 
     def _stopped(self, request: Request, known: KnownCampaign) -> Step | Park | None:
         """Return what becomes of the message because of the states of the campaign and its target; None if both allow it."""
-        if known.status == ARCHIVED:
-            return Step("SUPPRESSED", "archived")
-        if known.status == PAUSED:
-            return CAMPAIGN_PAUSED
+        if not request.get("is_test"):
+            if known.status == ARCHIVED:
+                return Step("SUPPRESSED", "archived")
+            if known.status == PAUSED:
+                return CAMPAIGN_PAUSED
         target = self.definitions.find(request["workspace"], known.target)
         if target.target is None:
             return NOT_READ if target.version == 0 else Step("SUPPRESSED", "target_archived")
@@ -54,7 +55,8 @@ class LastLook:
     def _rendered(self, request: Request, known: KnownCampaign, now_ms: int) -> Message | Step | Park:
         campaign = known.at(request["version"])
         purpose = request["purpose"] or campaign.rules.purpose
-        if reason := self._refusal(request, purpose, now_ms):
+        is_test = bool(request.get("is_test"))
+        if reason := self._refusal(request, purpose, now_ms, is_test=is_test):
             return Step("SUPPRESSED", reason)
         data: dict[str, Any] = json.loads(request["context"] or "{}")
         try:
@@ -65,18 +67,30 @@ class LastLook:
             return Step("FAILED", f"template_error: {error}")
         if rendered.missing:
             return Step("SUPPRESSED", "template_missing")
-        message = replace(_message(request), target_key=known.target, content=rendered.parts, purpose=purpose)
+        content = _as_test(rendered.parts) if is_test else rendered.parts
+        message = replace(_message(request), target_key=known.target, content=content, purpose=purpose)
         return self.hold(message) or message
 
-    def _refusal(self, request: Request, purpose: str, now_ms: int) -> str | None:
-        """Return why the person gets no such message: the reasons of the policy that can change after its decision."""
+    def _refusal(self, request: Request, purpose: str, now_ms: int, *, is_test: bool) -> str | None:
+        """Return why the person gets no such message: the reasons of the policy that can change after its decision.
+
+        A test goes to any address that is not suppressed.
+        """
         kind = self.suppressions.kind(request["workspace"], request["address"])
+        if is_test:
+            return None if kind is None else "suppressed"
         is_transactional = purpose == TRANSACTIONAL
         if kind is not None and not (is_transactional and kind == COMPLAINT):
             return "suppressed"
         if not is_transactional and self.consent.refuses(request["workspace"], request["user_id"], purpose, now_ms):
             return "no_consent"
         return None
+
+
+def _as_test(parts: Mapping[str, str]) -> Mapping[str, str]:
+    """Return the parts with `[Test]` before the subject, or before the text of a message without one."""
+    marked = next((name for name in ("subject", "title", "text") if name in parts), None)
+    return parts if marked is None else {**parts, marked: f"[Test] {parts[marked]}"}
 
 
 def _message(request: Request) -> Message:

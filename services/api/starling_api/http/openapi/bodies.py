@@ -285,20 +285,28 @@ def _delivery_bodies() -> dict[str, Schema]:
             ["channel"],
         ),
         "PolicyUpdate": _body("The policy of the workspace", {"key": _KEY, **policy, **read_only()}, []),
-        "CampaignPreviewRequest": _body(
-            "The user of a preview",
+        "CampaignPreviewRequest": _body("The user of a preview", _preview_fields(), ["user"]),
+        "CampaignTestRequest": _body(
+            "The user of a test message, and where it goes",
             {
-                "user": {"type": "string", "minLength": 1, "maxLength": 512},
-                "variant": {**_KEY, "description": "Default: the user's own variant"},
-                "locale": {"type": "string", "maxLength": 35, "description": "Default: the trait `locale`"},
-                "event": {
-                    "type": "object",
-                    "properties": {"name": {"type": "string"}, "properties": {"type": "object"}},
-                    "additionalProperties": False,
-                },
+                **_preview_fields(),
+                "to": {"type": "array", "items": {"type": "string"}, "minItems": 1, "maxItems": 10, "uniqueItems": True},
             },
-            ["user"],
+            ["user", "to"],
         ),
+    }
+
+
+def _preview_fields() -> dict[str, Schema]:
+    return {
+        "user": {"type": "string", "minLength": 1, "maxLength": 512},
+        "variant": {**_KEY, "description": "Default: the user's own variant"},
+        "locale": {"type": "string", "maxLength": 35, "description": "Default: the trait `locale`"},
+        "event": {
+            "type": "object",
+            "properties": {"name": {"type": "string"}, "properties": {"type": "object"}},
+            "additionalProperties": False,
+        },
     }
 
 

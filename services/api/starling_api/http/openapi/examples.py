@@ -2,7 +2,6 @@
 
 from typing import Any, Final, NamedTuple
 
-from starling_api.campaigns.decision import UNKNOWN_DECISION
 from starling_segments.parse.document import KEY_PATTERN
 
 Document = dict[str, Any]
@@ -45,11 +44,6 @@ _TARGET_BODY: Final[Document] = {
 _TARGET: Final[Document] = {**_TARGET_BODY, "name": "main-smtp", "password": "***", **_SERVER}
 _POLICY_BODY: Final[Document] = {"quiet_hours": {"from": "21:00", "to": "08:00"}, "caps": [{"limit": 1, "per": "1d"}]}
 _POLICY: Final[Document] = {"key": "policy", **_POLICY_BODY, **_SERVER}
-_NO_DECISION: Final[Document] = {
-    "verdict": None,  # vocabulary: verdict: a field of the contract
-    "verdict_reason": UNKNOWN_DECISION,  # vocabulary: verdict: a field of the contract
-    "as_of": _INSTANT,
-}
 _CONSENT: Final[Document] = {"channel": "email", "purpose": "marketing", "granted": False}
 _LIST: Final[Document] = {"key": "fair-2026", "name": "Spring fair 2026", "description": "", **_SERVER}
 _USERS: Final[Document] = {"users": ["ada", "grace"]}
@@ -142,7 +136,8 @@ EXAMPLES: Final[dict[str, Example]] = {
         {"user": "ada"},
         {
             "subject": "We miss you", "text": "Hello Ada", "missing": [], "variant": "a", "held_out": False, "locale": None,
-            "sms": None, **_NO_DECISION,
+            "sms": None, "reason": None, "until": None, "as_of": _INSTANT,
+            "verdict": "send",  # vocabulary: verdict: a field of the contract
         },
     ),
     "get_campaign_report": Example(
@@ -169,8 +164,20 @@ EXAMPLES: Final[dict[str, Example]] = {
     "dry_run_campaign": Example(
         None,
         {
-            "segment": "lapsing-vips", "size": 2, "counted": 2, "next_cursor": None, **_NO_DECISION,
-            "counts": [{"variant": "a", "held_out": False, "count": 2}, {"variant": "a", "held_out": True, "count": 0}],
+            "segment": "lapsing-vips", "size": 2, "counted": 2, "next_cursor": None, "as_of": _INSTANT,
+            "counts": [
+                {
+                    "verdict": "drop",  # vocabulary: verdict: a field of the contract
+                    "reason": "no_consent", "variant": "a", "count": 2,
+                },
+            ],
+        },
+    ),
+    "test_campaign": Example(
+        {"user": "ada", "to": ["marketing@shop.example"]},
+        {
+            "campaign": "win-back", "variant": "a",
+            "messages": [{"to": "marketing@shop.example", "delivery_id": "8f6de7a0-3c59-5d0a-9f39-d0a4f0c3b111"}],
         },
     ),
     "get_policy": Example(None, {**_POLICY, "as_of": _INSTANT}),

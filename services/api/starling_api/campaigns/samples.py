@@ -1,0 +1,89 @@
+"""Core: test messages of a campaign, which are really sent and counted nowhere."""
+
+from dataclasses import dataclass
+from typing import Any, Final
+
+from starling_api.campaigns.preview import FIELDS, RequestedPreview, fields_of, read_preview, rendered_for, stored_campaign
+from starling_api.definitions.definition import Author
+from starling_api.definitions.kinds import CAMPAIGNS, TARGETS
+from starling_api.http.errors import Archived, NotAvailable
+from starling_api.users.queries import Queries
+from starling_campaigns.channels import SENT_CHANNELS
+from starling_common.cassandra.read_models import ARCHIVED
+from starling_common.values import deterministic_id
+from starling_policy.checks import ADDRESSED_CHANNELS, is_address
+from starling_segments import DefinitionRefused, FieldError
+from starling_segments.language.validation import finish
+
+Document = dict[str, Any]
+
+MAX_ADDRESSES: Final = 10
+_EXPECTED: Final = f"1 to {MAX_ADDRESSES} different addresses"
+
+
+@dataclass(frozen=True, slots=True)
+class RequestedTest:
+    """A requested test. `preview`: whose traits are rendered; `to`: where the messages go."""
+
+    preview: RequestedPreview
+    to: tuple[str, ...]
+
+
+def requested_test(document: object) -> RequestedTest:
+    """Return the test of a body. Raises: DefinitionRefused with all errors."""
+    fields, location = fields_of(document, FIELDS | {"to"}, 'an object with "user" and "to"')
+    preview = read_preview({name: value for name, value in fields.items() if name != "to"}, location)
+    to = fields.get("to")
+    if to is None:
+        location.refuse("missing_field", "'to' is missing", f'"to": {_EXPECTED}')
+    elif not isinstance(to, list) or not 0 < len(to) <= MAX_ADDRESSES or not all(isinstance(one, str) for one in to):
+        location.at("to").refuse("wrong_type", "the value is not a list of addresses", _EXPECTED)
+    elif len(set(to)) < len(to):
+        location.at("to").refuse("duplicate", "an address occurs twice", _EXPECTED)
+    finish(location.validation)
+    return RequestedTest(preview, tuple(to or ()))
+
+
+def test_requests(queries: Queries, author: Author, key: str, wanted: RequestedTest) -> tuple[str, list[Document]]:
+    """Return the channel and the requests of test messages, which differ in address and id alone.
+
+    Raises: NotFound (campaign or user), Archived, NotAvailable (the channel), DefinitionRefused (a bad address, a missing value, or
+    as `rendered_for`).
+    """
+    workspace = author.workspace
+    campaign = stored_campaign(queries, workspace, key)
+    definition = queries.reader.definition(workspace, CAMPAIGNS.name, key)
+    target = queries.reader.definition(workspace, TARGETS.name, campaign.target)
+    if definition is None or definition.status == ARCHIVED or target is None or target.status == ARCHIVED:
+        raise Archived(f"the campaign {key!r} or its target {campaign.target!r} is archived: nothing can be sent")
+    channel = campaign.rules.channel
+    if channel not in SENT_CHANNELS or channel not in ADDRESSED_CHANNELS:
+        raise NotAvailable(f"tests in the channel {channel}: use {', '.join(sorted(SENT_CHANNELS & ADDRESSED_CHANNELS))}")
+    errors = [
+        FieldError(f"/to/{i}", "bad_address", "the value is not an address of the channel", f"an address of the channel {channel}")
+        for i, one in enumerate(wanted.to)
+        if not is_address(channel, one)
+    ]
+    if errors:
+        raise DefinitionRefused(tuple(errors))
+    preview = wanted.preview
+    traits = queries.profile(workspace, preview.user)["traits"]
+    variant, rendered = rendered_for(campaign, traits, preview)
+    if rendered.missing:
+        message = f"values are missing: {', '.join(rendered.missing)}"
+        raise DefinitionRefused((FieldError("/user", "template_missing", message, "a user with these values, or a default"),))
+    return channel, [
+        {
+            "user_id": preview.user,
+            "delivery_id": deterministic_id("test", workspace, key, author.correlation_id, address),
+            "target_key": campaign.target,
+            "address": address,
+            "campaign": key,
+            "version": definition.version,
+            "variant": variant,
+            "locale": rendered.locale,
+            "purpose": campaign.rules.purpose,
+            "context": {"traits": traits, "event": preview.event},
+        }
+        for address in wanted.to
+    ]
