@@ -1,8 +1,9 @@
 """Pure core: the rendered message of a campaign for one user: the parts in the user's locale, within the bounds of the channel."""
 
+import re
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, Final
 
 from starling_campaigns.bounds import MAX_HEADER_CHARACTERS, MAX_OUTPUT_BYTES, MAX_PUSH_BYTES, MAX_SMS_SEGMENTS
 from starling_campaigns.channels import PUSH, SMS
@@ -11,6 +12,8 @@ from starling_campaigns.locales import canonical_locale
 from starling_campaigns.sms import SmsSize, sms_size
 from starling_campaigns.templates.sandbox import render
 from starling_campaigns.templates.values import Meter, RenderingFailed
+
+_SURROGATE: Final = re.compile("[\ud800-\udfff]")
 
 
 @dataclass(frozen=True, slots=True)
@@ -56,6 +59,8 @@ def render_message(
                 parts[part.name] = render(templates[part.name], data, meter, is_html=part.is_html, is_header=part.is_header)
             except RenderingFailed as error:
                 raise PartFailed(part.name, error.code, str(error)) from error
+            if _SURROGATE.search(parts[part.name]):
+                raise PartFailed(part.name, "template_error", "the text has half of a surrogate pair, which no channel can send")
             if part.is_header and len(parts[part.name]) > MAX_HEADER_CHARACTERS:
                 raise PartFailed(part.name, "template_too_large", f"a header has at most {MAX_HEADER_CHARACTERS} characters")
     size = _checked_size(campaign, parts)

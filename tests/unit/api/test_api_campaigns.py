@@ -4,6 +4,7 @@ import asyncio
 import json
 import os
 from collections import Counter
+from dataclasses import replace
 from typing import Any
 
 import httpx
@@ -15,9 +16,11 @@ from prometheus_client import CollectorRegistry
 from starling_api.app import build_app
 from starling_api.campaigns.messenger import behind_of
 from starling_api.definitions.kinds import CAMPAIGNS, SEGMENTS, TARGETS
+from starling_api.http.access.rate_limits import RateLimits, Rates
 from starling_api.messages.people import KnownPerson
 from starling_api.ports import MemberRow, Profile, ReportedProgress
 from starling_campaigns import assignment_of, parse_stored_campaign
+from starling_common.http.rate_limits import Rate
 from starling_common.telemetry.metrics import Metrics
 from starling_messages.state import PersonState
 from starling_policy import PastMessage
@@ -413,12 +416,62 @@ def test_the_policy_is_replaced_and_used_by_a_check() -> None:
         assert call(shop, "PUT", "/v1/policy", json=bad).status_code == 422
 
 
+def test_every_error_of_a_campaign_is_found_at_once() -> None:
+    document = campaign(
+        trigger={"enter": "old"},
+        target="old-smtp",
+        delay="91d",
+        priority=101,
+        purpose="Not A Key",
+        expires_after="8d",
+        reentry={"after": "0d"},
+        holdout={"percent": 101},
+        goal={"event": "Order Completed", "within": "31d"},
+        colour="red",
+        variants=[
+            {"key": "a", "weight": 60, "content": {**CONTENTS["email"], "subject": "{{ traits.name|nope }}"}},
+            {"key": "b", "weight": 30, "content": CONTENTS["email"], "locales": {"english": {"subject": "Hi"}}},
+        ],
+    )
+    answer = call(world(), "POST", "/v1/campaigns", json=document, role="make")
+    assert answer.status_code == 422
+    assert {error["pointer"] for error in answer.json()["errors"]} >= {
+        "/trigger/enter", "/target", "/delay", "/priority", "/purpose", "/expires_after", "/reentry/after", "/holdout/percent",
+        "/goal/within", "/colour", "/variants", "/variants/0/content/subject", "/variants/1/locales/english",
+    }  # fmt: skip
+
+
+@pytest.mark.parametrize("size", [1_000_000, 260_000])
+def test_huge_and_hostile_traits_fail_no_preview(size: int) -> None:
+    shop = with_campaign(with_template("Hi {{ traits.name }}", "html"))
+    for name in ("x" * size, "<script>alert(1)</script>" * (size // 100), "{{ 7 * 7 }}", "\ud800", "a\x00b"):
+        know(shop, "ada", {"name": name})
+        answer = call(shop, "POST", "/v1/campaigns/win-back/preview", json={"user": "ada"}, role="see")
+        assert answer.status_code in {200, 422}, answer.text[:200]
+        assert "<script>" not in answer.text
+        if answer.status_code == 422:
+            assert answer.json()["errors"][0]["code"] in {"template_error", "template_too_large", "header_line_break"}
+
+
+def test_nothing_of_an_active_broadcast_changes() -> None:
+    shop = with_campaign(campaign(trigger={"broadcast": "vips", "at": "2026-12-01T09:00:00Z"}))
+    identity = (AUTHOR.workspace, "campaign", "win-back")
+    claim = shop.claims.newest_claims[identity]
+    active = replace(claim.change, action="ACTIVATED")
+    shop.claims.newest_claims[identity] = replace(claim, change=active)
+    shop.reader.shown[identity] = active.definition()
+    changed = campaign(trigger={"broadcast": "vips", "at": "2026-12-01T09:00:00Z"}, expires_after="2h")
+    answer = call(shop, "PUT", "/v1/campaigns/win-back", json=changed, role="make")
+    assert (answer.status_code, answer.json()["code"]) == (409, "frozen_field")
+
+
 def test_the_schema_of_a_campaign_is_public() -> None:
     schema = call(World(), "GET", "/v1/campaign-schema.json", role="unknown").json()
     Draft202012Validator(schema).validate(full_campaign())
 
 
-APP = build_app(world().services, Metrics(CollectorRegistry()), dict)
+UNLIMITED = Rate.of(1e9)
+APP = build_app(replace(world().services, rate_limits=RateLimits(Rates(*[UNLIMITED] * 5))), Metrics(CollectorRegistry()), dict)
 
 
 async def post(document: Any) -> httpx.Response:

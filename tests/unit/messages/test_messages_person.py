@@ -366,3 +366,14 @@ def test_a_campaign_with_a_huge_number_as_value_converts_without_one() -> None:
     huge = '{"revenue":1' + "0" * 400 + "}"
     event = event_of((0, NOW, "Order Completed", None, (), huge, "{}", "c", "e1"))
     assert event.number("revenue") is None
+
+
+OUTCOMES = ["SENT", "DELIVERED", "OPENED", "CLICKED", "BOUNCED", "COMPLAINED", "UNSUBSCRIBED", "FAILED", "SUPPRESSED"]
+
+
+@pytest.mark.parametrize("outcome", OUTCOMES)
+def test_each_outcome_is_a_step_once_and_stays_with_its_message(outcome: str) -> None:
+    story = Story().define(campaign()).enters("vip", NOW + 1)
+    story.receives(outcome, NOW + 2, reason="why").receives(outcome, NOW + 3)
+    assert story.steps[1:] == [("hello", outcome, "why", 2)]
+    assert [(one.outcome, one.at, one.reason) for one in story.state.decided[0].outcomes] == [(outcome, NOW + 2, "why")]
