@@ -7,8 +7,8 @@ from starling_api.reports.campaign_report import CountedArm, CountedDay
 from starling_campaigns.lift import Arm
 from tests.campaign_documents import full_campaign
 from tests.unit.api.calls import call
+from tests.unit.api.campaign_world import world
 from tests.unit.api.memory import AUTHOR, World
-from tests.unit.api.test_api_campaigns import world
 
 PATH = "/v1/campaigns/win-back/report"
 DAY = 20_454  # 2026-01-01

@@ -15,7 +15,7 @@ from prometheus_client import CollectorRegistry
 
 from starling_api.app import build_app
 from starling_api.campaigns.messenger import behind_of
-from starling_api.definitions.kinds import CAMPAIGNS, SEGMENTS, TARGETS
+from starling_api.definitions.kinds import CAMPAIGNS, TARGETS
 from starling_api.http.access.rate_limits import RateLimits, Rates
 from starling_api.messages.people import KnownPerson
 from starling_api.ports import MemberRow, Profile, ReportedProgress
@@ -26,34 +26,11 @@ from starling_messages.state import PersonState
 from starling_policy import PastMessage
 from tests.campaign_documents import CONTENTS, campaign, documents, full_campaign, with_template
 from tests.unit.api.calls import call
+from tests.unit.api.campaign_world import SMTP, world
 from tests.unit.api.memory import AUTHOR, MemoryMessenger, World
 
-SMTP = {
-    "key": "main-smtp",
-    "channel": "email",
-    "host": "smtp.example.com",
-    "port": 587,
-    "tls": "starttls",
-    "from": "shop@example.com",
-    "password": "s3cret",
-}
 AS_OF_MS = 1_772_357_400_000
 EXAMPLES = int(os.environ.get("STARLING_CAMPAIGN_EXAMPLES", "150"))
-
-
-def world() -> World:
-    """Return a workspace with the segments and targets of `campaign_documents`."""
-    found = World()
-    for key in ("lapsing-vips", "vips", "old"):
-        found.commands.define(SEGMENTS, AUTHOR, {"key": key, "name": key, "where": {"everyone": True}})
-    found.commands.archive(SEGMENTS, AUTHOR, "old", None)
-    texts = {"channel": "sms", "base_url": "https://sms.example.com", "account_sid": "A", "auth_token": "t", "from": "Shop"}
-    web = {"channel": "webpush", "subject": "mailto:a@example.com", "private_key": "a"}
-    hook = {"channel": "webhook", "url": "https://hooks.example.com"}
-    for target in (SMTP, {**SMTP, "key": "old-smtp"}, {"key": "texts", **texts}, {"key": "web", **web}, {"key": "hook", **hook}):
-        found.commands.define(TARGETS, AUTHOR, target)
-    found.commands.archive(TARGETS, AUTHOR, "old-smtp", None)
-    return found
 
 
 def know(shop: World, user: str, traits: dict[str, Any]) -> None:
