@@ -37,21 +37,25 @@ class PartFailed(RenderingFailed):
         self.part = part
 
 
-def render_message(
+def render_message(  # noqa: PLR0913 - what a template can read, and where it is found
     campaign: Campaign,
     variant: str,
     user_id: str,
     traits: Mapping[str, Any],
     event: Mapping[str, Any] | None,
     locale: str | None = None,
+    *,
+    unsubscribe_url: str | None = None,
 ) -> Rendered:
     """Return the message of a variant. `event`: `name` and `properties`; None without one. `locale` None: the trait `locale`.
+
+    `unsubscribe_url`: of this message; None if it has none, which is a missing value.
 
     Raises: PartFailed; KeyError for an unknown variant.
     """
     used = canonical_locale(traits.get("locale") if locale is None else locale)
     templates = campaign.contents[variant].templates(used)
-    data = {"traits": traits, "event": event, "user_id": user_id}
+    data = {"traits": traits, "event": event, "user_id": user_id, "unsubscribe_url": unsubscribe_url}
     meter, parts = Meter(), {}
     for part in campaign.channel.parts:
         if part.name in templates:

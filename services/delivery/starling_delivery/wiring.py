@@ -203,7 +203,7 @@ def _build_messages(settings: EmailSettings) -> Delivery:
     positions = Positions(EXACT_SPAN), Positions(EXACT_SPAN)
     ledger = Ledger(_transactional_producer(settings), [Source(*one) for one in zip(positions, consumers, strict=True)])
     steps = MessageSteps(settings, ledger, registry, metrics)
-    look = LastLook(definitions, suppressions, consent, channel.hold)
+    look = LastLook(definitions, suppressions, consent, channel.hold, channel.unsubscribe_link)
     dispatcher = _dispatcher(settings, channel, (definitions, None), AtMostOnce(look, steps, ending.passed), steps, metrics)
     inputs: tuple[Input, Input] = (
         RequestInput([settings.request_topic], requests, settings.channel, definitions),

@@ -203,3 +203,20 @@ def test_answers_to_the_content() -> None:
     assert data_refused(452, "later") == Again("452 later", 452, is_of_target=False)
     assert data_refused(451, "4.3.2 overloaded") == Again("451 4.3.2 overloaded", 451)
     assert data_refused(554, "spam") == Impossible("554 spam", 554)
+
+
+def test_the_content_gets_the_link_to_unsubscribe_of_its_message_and_waits_without_one() -> None:
+    known, campaign = definitions(), mail_campaign()
+    campaign["variants"][0]["content"]["text"] = "Stop: {{ unsubscribe_url }}"
+    fold_definition(known, definition("campaign", campaign, "ACTIVATED", 2))
+    request = {**mail_request(), "version": 2}
+
+    def looked(link: str | None, held: Park | None = None) -> Message | Step | Park:
+        whole = LastLook(known, Suppressions("email"), RecentConsent("email"), lambda _: held, lambda _: link)
+        return whole(request, NOW)
+
+    found = looked("https://t.example.com/u/x")
+    assert isinstance(found, Message)
+    assert found.content["text"] == "Stop: https://t.example.com/u/x"
+    assert reason(looked(None)) == ("SUPPRESSED", "template_missing")
+    assert looked(None, NOT_READ) is NOT_READ

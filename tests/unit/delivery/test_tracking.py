@@ -1,6 +1,7 @@
 """The HTML part of a mail: which links are followed, and that everything else stays as it was written."""
 
 import re
+from dataclasses import replace
 from html import unescape
 
 from starling_delivery.channel import Message
@@ -53,6 +54,13 @@ def test_the_pixel_is_the_last_of_the_body() -> None:
     assert TRACKING.html(MESSAGE, "x").startswith("x<img ")
 
 
+def test_a_mail_for_its_author_acts_for_no_person() -> None:
+    test = replace(MESSAGE, is_test=True)
+    html = '<a href="https://a.example">A</a>'
+    assert TRACKING.html(test, html) == html
+    assert LINKS.read(LinkKind.UNSUBSCRIBE, TRACKING.unsubscribe_link(test).rpartition("/")[2]) is None
+
+
 def test_the_same_message_has_the_same_bytes() -> None:
     html = '<a href="https://a.example">A</a>'
     assert TRACKING.html(MESSAGE, html) == TRACKING.html(MESSAGE, html)
@@ -70,3 +78,10 @@ def test_the_link_to_unsubscribe_names_channel_purpose_and_campaign() -> None:
         "marketing",
         "win-back",
     )
+
+
+def test_the_link_to_unsubscribe_in_the_content_counts_no_click() -> None:
+    link = TRACKING.unsubscribe_link(MESSAGE)
+    tracked = TRACKING.html(MESSAGE, f'<a href="{link}">Unsubscribe</a><a href="https://t.example.com/">T</a>')
+    assert f'<a href="{link}">' in tracked
+    assert urls(tracked) == ["https://t.example.com/"]

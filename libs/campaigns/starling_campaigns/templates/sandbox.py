@@ -123,7 +123,7 @@ def cost_of(source: str) -> int:
 def render(source: str, data: Mapping[str, Any], meter: Meter, *, is_html: bool = False, is_header: bool = False) -> str:
     """Return the rendered text of an accepted template. Missing values are recorded in `meter`; their text is empty.
 
-    `data`: `traits`, `event` and `user_id`. Raises: RenderingFailed.
+    `data`: `traits`, `event`, `user_id` and `unsubscribe_url`. Raises: RenderingFailed.
     """
     values = {name: _value(name, value, meter) for name, value in data.items()}
     parts: list[str] = []

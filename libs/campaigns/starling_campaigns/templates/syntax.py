@@ -15,7 +15,7 @@ from starling_campaigns.bounds import (
 )
 from starling_campaigns.templates.filters import FILTERS
 
-ROOTS: Final = ("traits", "event", "user_id")
+ROOTS: Final = ("traits", "event", "user_id", "unsubscribe_url")
 """The names that every template can read."""
 LOOP: Final = "loop"
 LOOP_FIELDS: Final = frozenset({"index", "index0", "first", "last"})

@@ -25,7 +25,7 @@ from starling_campaigns.definitions.policy import POLICY_KEY
 from starling_campaigns.definitions.triggers import EventTrigger
 from starling_campaigns.locales import EXPECTED, canonical_locale
 from starling_common.cassandra.read_models import ARCHIVED, POLICY
-from starling_policy import Policy
+from starling_policy import TRANSACTIONAL, Policy
 from starling_segments import DefinitionRefused, FieldError, Known
 from starling_segments.language.validation import Location, Validation, finish, refuse_unknown_fields
 
@@ -35,6 +35,8 @@ MAX_USER_BYTES: Final = 512
 MAX_COUNTED: Final = 10_000
 """Maximum members that one dry run counts. `next_cursor` continues."""
 _PAGE: Final = 1_000
+_UNSUBSCRIBE_URL: Final = "https://example.com/unsubscribe"
+"""In place of the link of a sent message, which would unsubscribe the person."""
 FIELDS: Final = frozenset({"user", "variant", "locale", "event"})
 _EVENT_FIELDS: Final = frozenset({"name", "properties"})
 _UNKNOWN: Final = Shown(None, None, None)
@@ -123,7 +125,10 @@ def rendered_for(campaign: Campaign, traits: Mapping[str, Any], wanted: Requeste
         raise DefinitionRefused((FieldError("/variant", "unknown_variant", message, expected),))
     variant = assignment_of(campaign, wanted.user).variant if wanted.variant is None else wanted.variant
     try:
-        return variant, render_message(campaign, variant, wanted.user, traits, wanted.event, wanted.locale)
+        unsubscribe_url = None if campaign.rules.purpose == TRANSACTIONAL else _UNSUBSCRIBE_URL
+        return variant, render_message(
+            campaign, variant, wanted.user, traits, wanted.event, wanted.locale, unsubscribe_url=unsubscribe_url
+        )
     except PartFailed as failed:
         expected = "a template and data that fit"
         raise DefinitionRefused(

@@ -20,12 +20,16 @@ CAMPAIGN_PAUSED: Final = Park("the campaign is paused", "campaign_paused")
 
 @dataclass(frozen=True)
 class LastLook:
-    """Everything that the last look compares. `hold`: why a rendered message cannot be sent by this process now, or None."""
+    """Everything that the last look compares. `hold`: why a rendered message cannot be sent by this process now, or None.
+
+    `unsubscribe_link`: the link by which the person of a message unsubscribes, or None.
+    """
 
     definitions: Definitions
     suppressions: Suppressions
     consent: RecentConsent
     hold: Callable[[Message], Park | None] = lambda _message: None
+    unsubscribe_link: Callable[[Message], str | None] = lambda _message: None
 
     def __call__(self, request: Request, now_ms: int) -> Message | Step | Park:
         """Return the rendered message, or what becomes of it instead.
@@ -59,17 +63,24 @@ class LastLook:
         if reason := self._refusal(request, purpose, now_ms, is_test=is_test):
             return Step("SUPPRESSED", reason)
         data: dict[str, Any] = json.loads(request["context"] or "{}")
+        message = replace(_message(request), target_key=known.target, purpose=purpose, is_test=is_test)
         try:
             rendered = render_message(
-                campaign, request["variant"], request["user_id"], data.get("traits") or {}, data.get("event"), request["locale"]
+                campaign,
+                request["variant"],
+                request["user_id"],
+                data.get("traits") or {},
+                data.get("event"),
+                request["locale"],
+                unsubscribe_url=self.unsubscribe_link(message),
             )
         except PartFailed as error:
             return Step("FAILED", f"template_error: {error}")
-        if rendered.missing:
-            return Step("SUPPRESSED", "template_missing")
-        content = _as_test(rendered.parts) if is_test else rendered.parts
-        message = replace(_message(request), target_key=known.target, content=content, purpose=purpose)
-        return self.hold(message) or message
+        message = replace(message, content=_as_test(rendered.parts) if is_test else rendered.parts)
+        # Before missing values: a process without a link to unsubscribe postpones the message, and drops nothing.
+        if park := self.hold(message):
+            return park
+        return Step("SUPPRESSED", "template_missing") if rendered.missing else message
 
     def _refusal(self, request: Request, purpose: str, now_ms: int, *, is_test: bool) -> str | None:
         """Return why the person gets no such message: the reasons of the policy that can change after its decision.

@@ -85,6 +85,10 @@ class EmailChannel:
         """Return why no such mail is sent by this process: without a link to unsubscribe only transactional ones are."""
         return NO_LINK if self._links is None and is_unsubscribable(message.purpose) else None
 
+    def unsubscribe_link(self, message: Message) -> str | None:
+        """Return the link of a message, as its headers have it; None of a transactional one."""
+        return self._links.unsubscribe_link(message) if self._links is not None and is_unsubscribable(message.purpose) else None
+
     async def send(self, message: Message) -> Answer:
         """Make one attempt and return its result. Only `Again` allows another one: the server surely has not taken the mail."""
         target = self._definitions.find(message.workspace, message.target_key)

@@ -21,15 +21,24 @@ class Tracking:
     links: Links
 
     def unsubscribe_link(self, message: Message) -> str:
-        """Return the link by which the person of a message unsubscribes from its channel and purpose."""
+        """Return the link by which the person of a message unsubscribes from its channel and purpose.
+
+        That of a test is invalid: its reader is not the person.
+        """
+        if message.is_test:
+            return f"{self.base_url}/{LinkKind.UNSUBSCRIBE}/test"
         return self._url(LinkKind.UNSUBSCRIBE, _link(message))
 
     def html(self, message: Message, html: str) -> str:
-        """Return the HTML with links that count clicks, and with a pixel at the end of its body."""
+        """Return the HTML with links that count clicks, and with a pixel at the end of its body; that of a test unchanged."""
+        if message.is_test:
+            return html
         link = _link(message)
         parts: list[str] = []
         copied = 0
         for start, end, url in _Anchors(html).found:
+            if url.startswith(f"{self.base_url}/{LinkKind.UNSUBSCRIBE}/"):
+                continue  # a link of the content to unsubscribe
             tracked = self._url(LinkKind.CLICK, link._replace(url=url))
             parts += [html[copied:start], escape(tracked)]
             copied = end
