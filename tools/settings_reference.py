@@ -26,6 +26,7 @@ from starling_scaler.settings import ScaledNormalizer, ScaledSegmenter, ScalerSe
 from starling_segmenter.settings import Settings as SegmenterSettings
 from starling_spark.jobs.audience_report.settings import AudienceReportSettings
 from starling_spark.jobs.backfill.settings import BackfillSettings
+from starling_spark.jobs.imports.settings import ImportSettings
 from starling_spark.jobs.profiles.settings import ProfilesSettings
 from starling_spark.jobs.replay.settings import ReplaySettings
 from starling_spark.jobs.reprocess.settings import ReprocessSettings
@@ -107,6 +108,7 @@ SECTIONS: Final = (
     Section("Computed traits", f"`python -m starling_spark.jobs.profiles`. {_SPARK}", ProfilesSettings, (SparkSettings,)),
     Section("Views", f"`python -m starling_spark.jobs.views`. {_SPARK}", ViewsSettings, (SparkSettings,)),
     Section("Backfill", f"`python -m starling_spark.jobs.backfill`. {_LAKE}", BackfillSettings, (LakeSettings,)),
+    Section("Imports", f"`python -m starling_spark.jobs.imports`. {_SPARK}", ImportSettings, (SparkSettings,)),
     Section(
         "Audience report", f"`python -m starling_spark.jobs.audience_report`. {_LAKE}", AudienceReportSettings, (LakeSettings,)
     ),

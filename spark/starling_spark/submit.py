@@ -11,7 +11,8 @@ def main(words: list[str]) -> None:
     """Run the job. Raises: SystemExit with the exit code of the job, or with the usage."""
     if not words:
         raise SystemExit(
-            "usage: submit.py JOB [WORDS…] (lake, lake_upkeep, profiles, views, backfill, audience_report, replay, reprocess)"
+            "usage: submit.py JOB [WORDS…] "
+            "(lake, lake_upkeep, profiles, views, backfill, imports, audience_report, replay, reprocess)"
         )
     sys.argv = [f"starling_spark.jobs.{words[0]}", *words[1:]]
     runpy.run_module(f"starling_spark.jobs.{words[0]}", run_name="__main__", alter_sys=True)

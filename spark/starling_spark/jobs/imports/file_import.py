@@ -1,0 +1,140 @@
+"""Core: one file of an import: read, map, send, and store the progress after each batch."""
+
+import hashlib
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass, field
+from typing import Final, Protocol
+
+from starling_rules.imports import ImportRequest
+from starling_spark.jobs.imports.rows import ImportedRow, RejectedRow, RowMapper, UnusableFile
+from starling_spark.jobs.imports.sending import BATCH_BYTES, BATCH_ROWS, encoded
+from starling_spark.jobs.imports.store import Progress
+
+MAX_KEYS: Final = 2_000_000
+"""Most ids that are compared within one file, by 8 bytes of hash. The normalizer drops later repetitions of a user."""
+
+
+class Log(Protocol):
+    """Stores the results of one file."""
+
+    def is_running(self) -> bool:
+        """Return whether the import has not been cancelled."""
+
+    def add_rejects(self, rows: Sequence[RejectedRow]) -> None:
+        """Store rejected rows. A repetition replaces them."""
+
+    def set_progress(self, progress: Progress) -> None:
+        """Store the progress."""
+
+
+@dataclass
+class _Batch:
+    rows: list[ImportedRow] = field(default_factory=list)
+    items: list[bytes] = field(default_factory=list)
+    rejected: list[RejectedRow] = field(default_factory=list)
+    size_bytes: int = 0
+
+    def add(self, row: ImportedRow | RejectedRow, item: bytes) -> None:
+        if isinstance(row, ImportedRow) and len(item) > BATCH_BYTES:
+            row = RejectedRow(row.number, "", "item_too_large", f"the row has {len(item)} bytes as an item", "import fewer columns")
+        if isinstance(row, RejectedRow):
+            self.rejected.append(row)
+        else:
+            self.rows.append(row)
+            self.items.append(item)
+            self.size_bytes += len(item) + 1
+
+    def count(self) -> int:
+        return len(self.rows) + len(self.rejected)
+
+
+Rows = Callable[[int], Iterator[tuple[int, dict[str, object]] | RejectedRow]]
+"""Returns the rows after the first ones, whose number is given."""
+
+
+def import_file(
+    request: ImportRequest,
+    mapper: RowMapper,
+    rows: Rows,
+    send: Callable[[Sequence[ImportedRow], Sequence[bytes]], list[RejectedRow]],
+    log: Log,
+    progress: Progress,
+) -> Progress:
+    """Import the rest of a file and return its progress. It ends early when cancelled, and beyond `max_rejects` rejected rows.
+
+    A batch is repeated after a kill between its acknowledgement and its progress; its message ids are the same then.
+    Raises: what `rows`, `send` and `log` raise, except UnusableFile, which is the message of the file.
+    """
+    seen: set[bytes] = set()
+    done = progress.rows_done
+    # The ids of the rows that were sent before a kill are needed to find their repetitions.
+    found = rows(0 if request.id_column is not None else done)
+    try:
+        for batch in _batches(_mapped(found, mapper, seen), done):
+            if not log.is_running():
+                return progress
+            rejected = batch.rejected + (send(batch.rows, batch.items) if batch.rows else [])
+            log.add_rejects(rejected)
+            progress = progress._replace(
+                rows_done=progress.rows_done + batch.count(),
+                accepted=progress.accepted + batch.count() - len(rejected),
+                rejected=progress.rejected + len(rejected),
+            )
+            _check_rejects(progress, request.max_rejects)
+            log.set_progress(progress)
+        progress = progress._replace(complete=True, message=None)
+    except UnusableFile as error:
+        progress = progress._replace(complete=True, message=str(error)[:1000])
+    log.set_progress(progress)
+    return progress
+
+
+def _check_rejects(progress: Progress, most: int) -> None:
+    if progress.rejected > most:
+        raise UnusableFile(f"stopped after {progress.rejected} rejected rows, over max_rejects {most}: correct the file")
+
+
+def _mapped(
+    found: Iterator[tuple[int, dict[str, object]] | RejectedRow], mapper: RowMapper, seen: set[bytes]
+) -> Iterator[ImportedRow | RejectedRow]:
+    for one in found:
+        row = one if isinstance(one, RejectedRow) else mapper.map(*one)
+        if isinstance(row, ImportedRow) and row.key is not None:
+            key = hashlib.blake2b(row.key.encode(), digest_size=8).digest()
+            if key in seen:
+                column = mapper.id_column or ""
+                row = RejectedRow(
+                    row.number, column, "duplicate_key", f"the id {row.key[:60]!r} occurs before", "give each row its own id"
+                )
+            elif len(seen) < MAX_KEYS:
+                seen.add(key)
+        yield row
+
+
+def _batches(rows: Iterator[ImportedRow | RejectedRow], done: int) -> Iterator[_Batch]:
+    batch, damage = _Batch(), None
+    while True:
+        try:
+            row = next(rows, None)
+        except UnusableFile as error:  # the rows before the damage are imported
+            row, damage = None, error
+        if row is None:
+            break
+        if _number(row) <= done:
+            continue
+        item = b"" if isinstance(row, RejectedRow) else encoded(row)
+        if batch.rows and batch.size_bytes + len(item) > BATCH_BYTES:
+            yield batch
+            batch = _Batch()
+        batch.add(row, item)
+        if batch.count() >= BATCH_ROWS:
+            yield batch
+            batch = _Batch()
+    if batch.count():
+        yield batch
+    if damage is not None:
+        raise damage
+
+
+def _number(row: ImportedRow | RejectedRow) -> int:
+    return row.number if isinstance(row, ImportedRow) else row.row

@@ -1,0 +1,276 @@
+"""Files of an import: rows as items, rejected rows, damaged files, and progress."""
+
+import json
+from collections.abc import Sequence
+from datetime import UTC, datetime
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+import httpx
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+from pydantic import SecretStr
+
+from starling_rules.imports import ImportRequest
+from starling_spark.jobs.imports import file_import
+from starling_spark.jobs.imports.file_import import import_file
+from starling_spark.jobs.imports.reading import found_files, rows_of
+from starling_spark.jobs.imports.rows import ImportedRow, RejectedRow, RowMapper, UnusableFile
+from starling_spark.jobs.imports.sending import IngestRefused, IngestUnavailable, Sender
+from starling_spark.jobs.imports.settings import write_keys
+from starling_spark.jobs.imports.store import Progress
+
+
+def wanted(form: str = "csv", **more: Any) -> ImportRequest:
+    fields = {"key": "k", "uri": "file:///x", "format": form, "kind": "events", "user_column": "user", "event": "Order"} | more
+    return ImportRequest(**fields)
+
+
+class Ingest:
+    """The items by message id, as the normalizer keeps them, and the progress."""
+
+    def __init__(self) -> None:
+        self.items: dict[str, dict[str, Any]] = {}
+        self.sent = 0
+        self.rejected: dict[int, RejectedRow] = {}
+        self.progress: list[Progress] = []
+        self.running = True
+
+    def send(self, rows: Sequence[ImportedRow], items: Sequence[bytes]) -> list[RejectedRow]:
+        for item in items:
+            found = json.loads(item)
+            self.items.setdefault(found["messageId"], found)
+            self.sent += 1
+        return []
+
+    def is_running(self) -> bool:
+        return self.running
+
+    def add_rejects(self, rows: Sequence[RejectedRow]) -> None:
+        self.rejected |= {row.row: row for row in rows}
+
+    def set_progress(self, progress: Progress) -> None:
+        self.progress.append(progress)
+
+    def reject_codes(self) -> dict[int, tuple[str, str]]:
+        return {number: (row.column, row.code) for number, row in self.rejected.items()}
+
+
+def imported(path: Path, request: ImportRequest, ingest: Ingest, progress: Progress | None = None) -> Progress:
+    rows = partial(rows_of, request, f"file://{path}", str(path))
+    mapper = RowMapper(request, "acme", path.name)
+    return import_file(request, mapper, rows, ingest.send, ingest, progress or Progress("1"))
+
+
+def written(directory: Path, content: bytes | str, name: str = "a.csv") -> Path:
+    path = directory / name
+    path.write_bytes(content if isinstance(content, bytes) else content.encode())
+    return path
+
+
+def test_rows_of_csv_become_items_and_bad_ones_are_rejected(tmp_path: Path) -> None:
+    content = (
+        "\ufeffuser,at,sum,note\n1,2024-02-29T12:00:00Z,9.5,007\n".encode()
+        + b",2024-02-29T12:00:00Z,1,x\n"  # no id
+        + b"2,yesterday,1,x\n"
+        + b"3,2024-02-29T12:00:00Z,1,M\xfcller\n"  # Latin-1
+        + b"4,2024-02-29T12:00:00Z,1\n"  # a cell is missing
+        + b'5,2024-02-29T12:00:00Z,true,"a\nb"\n\n'
+        + b'6,2024-02-29T12:00:00Z,1,"cut'  # half a file
+    )
+    ingest = Ingest()
+    progress = imported(written(tmp_path, content), wanted(time_column="at"), ingest)
+    assert ingest.reject_codes() == {
+        2: ("user", "missing_id"),
+        3: ("at", "bad_value"),
+        4: ("note", "bad_value"),
+        5: ("", "wrong_columns"),
+        7: ("", "not_csv"),
+    }
+    assert "iconv" in ingest.rejected[4].cure
+    assert all(row.reason and row.cure for row in ingest.rejected.values())
+    assert [(item["userId"], item["properties"]) for item in ingest.items.values()] == [
+        ("1", {"sum": 9.5, "note": "007"}),
+        ("5", {"sum": True, "note": "a\nb"}),
+    ]
+    assert progress == Progress("1", 7, 2, 5, complete=True)
+
+
+def test_lines_of_json_become_items_and_bad_ones_are_rejected(tmp_path: Path) -> None:
+    lines = [
+        '{"user": 7, "plan": {"a": [1, null]}}',
+        "[]",
+        '{"user": "8", "plan"',
+        '{"user": 1.5}',
+        '{"user": "9", "plan": "\\ud800"}',
+    ]
+    ingest = Ingest()
+    imported(written(tmp_path, "\n".join(lines)), wanted("jsonl", kind="traits", event=None), ingest)
+    assert ingest.reject_codes() == {
+        2: ("", "not_an_object"),
+        3: ("", "not_json"),
+        4: ("user", "bad_value"),
+        5: ("plan", "bad_value"),
+    }
+    assert [(item["type"], item["userId"], item["traits"]) for item in ingest.items.values()] == [
+        ("identify", "7", {"plan": {"a": [1, None]}})
+    ]
+
+
+def test_columns_of_parquet_keep_their_types_and_a_type_without_json_is_rejected(tmp_path: Path) -> None:
+    path = tmp_path / "a.parquet"
+    table = pa.table(
+        {
+            "user": pa.array([1, 2], pa.int64()),
+            "at": pa.array([datetime(2024, 2, 29, 12, tzinfo=UTC)] * 2, pa.timestamp("us", "UTC")),
+            "sum": pa.array([1.5, float("nan")]),
+            "unused": pa.array([b"\x00", b"\x01"]),
+        }
+    )
+    pq.write_table(table, path)
+    ingest = Ingest()
+    request = wanted("parquet", time_column="at", columns={"sum": "properties.total"})
+    assert imported(path, request, ingest).complete
+    assert [(item["userId"], item["timestamp"], item["properties"]) for item in ingest.items.values()] == [
+        ("1", "2024-02-29T12:00:00+00:00", {"total": 1.5})
+    ]
+    assert ingest.reject_codes() == {2: ("sum", "bad_value")}
+    binary = Ingest()
+    imported(path, wanted("parquet", time_column="at"), binary)
+    assert {code for _, code in binary.reject_codes().values()} == {"bad_value"}
+    assert "bytes" in binary.rejected[1].reason
+
+
+@pytest.mark.parametrize("kept", [0.5, 0.0])
+def test_half_a_parquet_file_fails_with_the_cure(tmp_path: Path, kept: float) -> None:
+    path = tmp_path / "a.parquet"
+    pq.write_table(pa.table({"user": ["a", "b"]}), path)
+    path.write_bytes(path.read_bytes()[: int(path.stat().st_size * kept)])
+    message = imported(path, wanted("parquet"), Ingest()).message
+    assert message is not None
+    assert "write the file again" in message
+
+
+@pytest.mark.parametrize(
+    ("content", "message"),
+    [
+        ("id,sum\n1,2\n", "there is no column 'user'"),
+        ("user,user\n1,2\n", "'user' occurs twice"),
+        ("", "is empty"),
+        (b"user,stra\xdfe\n1,2\n", "not UTF-8"),
+        ('"user\n1', "the header is not CSV"),
+    ],
+)
+def test_a_file_with_a_wrong_header_fails_as_a_whole(tmp_path: Path, content: bytes | str, message: str) -> None:
+    ingest = Ingest()
+    found = imported(written(tmp_path, content), wanted(), ingest).message
+    assert found is not None
+    assert message in found
+    assert not ingest.items
+
+
+def test_a_repetition_imports_nothing_twice_and_continues_after_the_progress(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(file_import, "BATCH_ROWS", 3)
+    path = written(tmp_path, "user,sum\n" + "".join(f"u{n % 4},{n}\n" for n in range(10)))
+    ingest = Ingest()
+    imported(path, wanted(), ingest)
+    assert len(ingest.items) == 10
+    killed = ingest.progress[1]  # the third batch was sent, and its progress was not stored
+    assert killed.rows_done == 6
+    ingest.sent = 0
+    again = imported(path, wanted(), ingest, killed)
+    assert ingest.sent == 4
+    assert len(ingest.items) == 10
+    assert (again.rows_done, again.accepted) == (10, 10)
+
+
+def test_a_repeated_key_is_rejected_also_after_a_kill(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(file_import, "BATCH_ROWS", 2)
+    path = written(tmp_path, "user,id\na,1\nb,2\nc,1\n,3\nd,\n")
+    ingest = Ingest()
+    imported(path, wanted(id_column="id"), ingest, Progress("1", 2, 2))
+    assert ingest.reject_codes() == {3: ("id", "duplicate_key"), 4: ("user", "missing_id"), 5: ("id", "missing_key")}
+
+
+def test_too_many_rejected_rows_stop_a_file(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(file_import, "BATCH_ROWS", 1)
+    path = written(tmp_path, "user\n" + '""\n' * 5 + "a\n")
+    ingest = Ingest()
+    message = imported(path, wanted(max_rejects=2), ingest).message
+    assert message is not None
+    assert "stopped after 3 rejected rows" in message
+    assert not ingest.items
+
+
+def test_a_cancelled_import_sends_no_further_batch(tmp_path: Path) -> None:
+    ingest = Ingest()
+    ingest.running = False
+    assert not imported(written(tmp_path, "user\na\n"), wanted(), ingest).complete
+    assert not ingest.sent
+
+
+def test_a_row_that_fits_no_request_is_rejected(tmp_path: Path) -> None:
+    lines = [json.dumps({"user": "a", "text": "x" * 500_000}), json.dumps({"user": "b"})]
+    ingest = Ingest()
+    imported(written(tmp_path, "\n".join(lines)), wanted("jsonl"), ingest)
+    assert ingest.reject_codes() == {1: ("", "item_too_large")}
+    assert ingest.sent == 1
+
+
+def test_files_are_found_below_the_permitted_places_only(tmp_path: Path) -> None:
+    (tmp_path / "in" / "more").mkdir(parents=True)
+    for name in ("in/b.csv", "in/more/a.csv", "in/c.txt", "secret.csv"):
+        (tmp_path / name).write_text("user\na\n")
+    (tmp_path / "in" / "link.csv").symlink_to(tmp_path / "secret.csv")
+    root = f"file://{tmp_path}/in"
+    assert [file.name for file in found_files(root, "csv", [root])] == ["b.csv", "more/a.csv"]
+    assert [file.name for file in found_files(f"{root}/c.txt", "csv", [root])] == ["c.txt"]
+    for uri, form, message in (
+        (f"file://{tmp_path}/secret.csv", "csv", "STARLING_IMPORTS_ROOTS"),
+        (f"{root}/link.csv", "csv", "STARLING_IMPORTS_ROOTS"),
+        (f"{root}x", "csv", "STARLING_IMPORTS_ROOTS"),
+        (f"{root}/none.csv", "csv", "there is no such file"),
+        (root, "parquet", "no file that ends with .parquet"),
+    ):
+        with pytest.raises(UnusableFile, match=message):
+            found_files(uri, form, [root])
+
+
+ROW = ImportedRow(7, {"userId": "a"}, None)
+
+
+def sender(*answers: httpx.Response) -> tuple[Sender, list[float]]:
+    waits: list[float] = []
+    left = list(answers)
+    client = httpx.Client(transport=httpx.MockTransport(lambda _: left.pop(0) if len(left) > 1 else left[0]))
+    return Sender(client, "http://ingest/", "key", waits.append), waits
+
+
+def test_a_batch_waits_as_the_ingest_api_requests() -> None:
+    sending, waits = sender(httpx.Response(429, headers={"retry-after": "3"}, json={}), httpx.Response(200, json={"success": True}))
+    assert sending.send([ROW], [b"{}"]) == []
+    assert waits == [3.0]
+
+
+def test_a_rejected_item_becomes_a_rejected_row() -> None:
+    entry = {"index": 0, "code": "too_deep", "message": "/batch/0/properties: nested too deeply"}
+    sending, _ = sender(httpx.Response(400, json={"rejected": [entry]}))
+    (found,) = sending.send([ROW], [b"{}"])
+    assert (found.row, found.code, found.reason) == (7, "too_deep", "nested too deeply")
+
+
+def test_an_unknown_key_ends_the_import_and_an_unavailable_api_the_run() -> None:
+    with pytest.raises(IngestRefused, match="401"):
+        sender(httpx.Response(401, json={"detail": "unknown key"}))[0].send([ROW], [b"{}"])
+    with pytest.raises(IngestUnavailable, match="503"):
+        sender(httpx.Response(503, text="gone"))[0].send([ROW], [b"{}"])
+
+
+def test_write_keys_by_workspace() -> None:
+    assert write_keys(SecretStr("a=acme, b=shop,c=acme")) == {"acme": "a", "shop": "b"}
+    with pytest.raises(ValueError, match="key=workspace"):
+        write_keys(SecretStr("a"))
