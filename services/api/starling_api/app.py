@@ -32,6 +32,7 @@ from starling_api.http.paths import EncodedSlashes
 from starling_api.http.problems import answer_errors
 from starling_api.http.system import Checks, system_routes
 from starling_api.http.telemetry import Telemetry
+from starling_api.imports.routes import import_router
 from starling_api.lists.routes import list_router
 from starling_api.messages.routes import message_router
 from starling_api.outcomes.routes import outcome_router
@@ -113,6 +114,7 @@ def _routers(metrics: Metrics, alive: Checks, ready: Checks) -> Sequence[APIRout
         preview_router,
         export_router,
         backfill_router,
+        import_router,
         policy_router,
         message_router,
         audit_router,

@@ -33,6 +33,8 @@ from starling_api.http.access.auth import Tokens
 from starling_api.http.access.gate import Gate
 from starling_api.http.access.rate_limits import RateLimits, Rates
 from starling_api.http.dependencies import Services
+from starling_api.imports.imports import Imports
+from starling_api.imports.store import CassandraImports
 from starling_api.lists.lists import Lists
 from starling_api.lists.publisher import ListFeed
 from starling_api.lists.store import CassandraLists
@@ -202,6 +204,7 @@ def build_api(settings: ApiSettings) -> Api:
         ),
         exports=Exports(queries, list_store, states),
         backfills=backfills,
+        imports=Imports(CassandraImports(database), wall_clock_ms),
         token_commands=CredentialCommands(TOKEN, tokens, wall_clock_micros),
         write_key_commands=CredentialCommands(WRITE_KEY, write_keys, wall_clock_micros),
         people=people,

@@ -21,6 +21,7 @@ from starling_api.feed.streams import Streams
 from starling_api.http.access.auth import Tokens
 from starling_api.http.dependencies import Services
 from starling_api.http.errors import MessengerBehind
+from starling_api.imports.imports import ImportFileRow, ImportRow, Imports, RejectRow
 from starling_api.lists.lists import ListChange, ListRow, Lists
 from starling_api.messages.bodies import RequestedConsent, RequestedSuppressions
 from starling_api.messages.people import KnownPerson
@@ -117,6 +118,37 @@ class MemoryViews:
     def rows(self, workspace: str, view: str, version: int, window_start_ms: int, after: str, most: int) -> Sequence[ViewRow]:
         rows = [row for row in self.kept[workspace, view, version] if row.window_start_ms == window_start_ms and row.place > after]
         return sorted(rows, key=lambda row: row.place)[:most]
+
+
+class MemoryImports:
+    """`rows`: key -> import, `kept`: key -> files, `rejected`: key -> rejected rows, all of one workspace."""
+
+    def __init__(self) -> None:
+        self.rows: dict[tuple[str, str], ImportRow] = {}
+        self.kept: dict[str, list[ImportFileRow]] = {}
+        self.rejected: dict[str, list[RejectRow]] = {}
+
+    def add(self, workspace: str, row: ImportRow) -> bool:
+        return self.rows.setdefault((workspace, row.key), row) is row
+
+    def find(self, workspace: str, key: str) -> ImportRow | None:
+        return self.rows.get((workspace, key))
+
+    def page(self, workspace: str, after: str, most: int) -> Sequence[ImportRow]:
+        return [row for (place, key), row in sorted(self.rows.items()) if place == workspace and key > after][:most]
+
+    def files(self, workspace: str, key: str) -> Sequence[ImportFileRow]:
+        return self.kept.get(key, [])
+
+    def rejects(self, workspace: str, key: str, after: tuple[str, int], most: int) -> Sequence[RejectRow]:
+        return [row for row in self.rejected.get(key, []) if (row.file, row.row) > after][:most]
+
+    def cancel(self, workspace: str, key: str, now_ms: int) -> bool:
+        row = self.rows[workspace, key]
+        if row.state not in {"waiting", "running"}:
+            return False
+        self.rows[workspace, key] = row._replace(state="cancelled", changed_at_ms=now_ms)
+        return True
 
 
 class MemoryReports:
@@ -380,6 +412,7 @@ class World:
     audit_is_down: bool = False
     reports: "MemoryReports" = field(default_factory=MemoryReports)
     campaign_counts: MemoryCampaignCounts = field(default_factory=MemoryCampaignCounts)
+    import_store: "MemoryImports" = field(default_factory=MemoryImports)
     list_store: MemoryLists = field(default_factory=MemoryLists)
     states: MemoryStates = field(default_factory=MemoryStates)
     pasts: MemoryPasts = field(default_factory=MemoryPasts)
@@ -460,7 +493,7 @@ class World:
         )
         outcomes = Outcomes(self.outcome_log, lambda: self.micros // 1000)
         feeding = (self.lists, self.feed, outcomes, Streams(2, 0.01), MaterialisedViews(self.views), Reports(self.reports))
-        reading = (self.previews, self.exports, self.backfills)
+        reading = (self.previews, self.exports, self.backfills, Imports(self.import_store, lambda: self.micros // 1000))
         audit = Audit(self.publish_audit, self.audit_log, lambda: self.micros)
         messaging = (self.people, self.people, self.campaign_counts)
         return Services(self.commands, self.queries, self.answers, tokens, *feeding, *reading, *credentials, audit, *messaging)

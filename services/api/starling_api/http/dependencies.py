@@ -23,6 +23,7 @@ from starling_api.http.access.gate import Gate
 from starling_api.http.access.rate_limits import RateLimits, Rates
 from starling_api.http.errors import BadRequest, BodyTimeout, Forbidden, TokensUnknown, TooLarge, Unauthenticated
 from starling_api.http.pagination import DEFAULT_LIMIT, MAX_LIMIT, PageOf
+from starling_api.imports.imports import Imports
 from starling_api.lists.lists import Lists
 from starling_api.messages.people import People
 from starling_api.outcomes.outcomes import Outcomes
@@ -62,6 +63,7 @@ class Services:
     previews: Previews
     exports: Exports
     backfills: Backfills
+    imports: Imports
     token_commands: CredentialCommands
     write_key_commands: CredentialCommands
     audit: Audit

@@ -189,6 +189,18 @@ class SegmentBackfilling(ApiError):
     code = "backfilling"
 
 
+class ImportExists(ApiError):
+    """Another import has the key."""
+
+    code = "import_exists"
+
+
+class ImportEnded(ApiError):
+    """The import has ended."""
+
+    code = "import_ended"
+
+
 class BackfillEnded(ApiError):
     """The backfill has ended."""
 

@@ -31,6 +31,8 @@ _STATUS: Final[Mapping[type[errors.ApiError], int]] = {
     errors.NotActivated: 409,
     errors.BackfillEnded: 409,
     errors.HistoryOff: 409,
+    errors.ImportEnded: 409,
+    errors.ImportExists: 409,
     errors.BodyTimeout: 408,
     errors.CursorExpired: 410,
     errors.VersionConflict: 412,

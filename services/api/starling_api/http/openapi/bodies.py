@@ -47,6 +47,32 @@ _READ_ONLY_TYPES: Final[Mapping[str, Schema]] = {
 """Types of read-only fields. A field without an entry is text or null."""
 
 
+_TEXT: Final[Schema] = {"type": "string", "minLength": 1}
+_IMPORT: Final[Schema] = {
+    "key": {"type": "string", "pattern": "^[a-z][a-z0-9_-]{0,63}$"},
+    "uri": {"type": "string", "pattern": "^(file|s3|gs)://", "description": "A file, or a directory with files of the format"},
+    "format": {"enum": ["csv", "parquet", "jsonl"]},
+    "kind": {"enum": ["events", "traits"]},
+    "user_column": {**_TEXT, "description": "Column with the user ids"},
+    "event": {"type": ["string", "null"], "description": "Name of all events; or give event_column"},
+    "event_column": {"type": ["string", "null"], "description": "Column with the names of the events"},
+    "time_column": {"type": ["string", "null"], "description": "Column with the times, in ISO 8601; else the time of the import"},
+    "id_column": {"type": ["string", "null"], "description": "Column with a unique id of the row; else file, row and content"},
+    "columns": {
+        "type": ["object", "null"],
+        "additionalProperties": {"type": "string", "pattern": r"^(properties|traits)\.[^.]+$"},
+        "description": "Column -> field, such as properties.revenue; null: every other column, under its own name",
+    },
+    "delimiter": {"type": "string", "minLength": 1, "maxLength": 1, "description": "Of CSV"},
+    "max_rejects": {
+        "type": "integer",
+        "minimum": 0,
+        "maximum": 1_000_000,
+        "description": "A file with more ends the import as failed",
+    },
+}
+
+
 def body_of(name: str, *, required: bool = True) -> Schema:
     """Return the OpenAPI entry of a route with a JSON body of the component `name`."""
     return {"requestBody": {"required": required, "content": {"application/json": {"schema": {"$ref": _COMPONENTS + name}}}}}
@@ -93,6 +119,7 @@ def body_schemas() -> dict[str, Schema]:
             {**fields, **condition, **read_only()},
             ["where"],
         ),
+        "ImportRequest": _body("Files to import", _IMPORT, ["key", "uri", "format", "kind", "user_column"]),
         "SegmentBatch": _body(
             "Segments to create or change, each with its key",
             {

@@ -44,6 +44,17 @@ _TARGET_BODY: Final[Document] = {
 _TARGET: Final[Document] = {**_TARGET_BODY, "name": "main-smtp", "password": "***", **_SERVER}
 _POLICY_BODY: Final[Document] = {"quiet_hours": {"from": "21:00", "to": "08:00"}, "caps": [{"limit": 1, "per": "1d"}]}
 _POLICY: Final[Document] = {"key": "policy", **_POLICY_BODY, **_SERVER}
+_IMPORT_BODY: Final[Document] = {
+    "key": "orders-2025", "uri": "s3://shop-exports/orders", "format": "csv", "kind": "events", "user_column": "customer",
+    "event": "Order Completed", "time_column": "at", "id_column": "order_id", "columns": {"total": "properties.revenue"},
+}  # fmt: skip
+_IMPORT: Final[Document] = {**_IMPORT_BODY, "state": "waiting", "message": None, "created_at": _INSTANT, "changed_at": None}
+_IMPORT_PROGRESS: Final[Document] = {
+    **_IMPORT, "state": "running", "changed_at": _INSTANT, "rows_done": 1000, "accepted": 999, "rejected": 1,
+    "files": [
+        {"file": "2025.csv", "rows_done": 1000, "accepted": 999, "rejected": 1, "complete": False, "message": None},
+    ],
+}  # fmt: skip
 _CONSENT: Final[Document] = {"channel": "email", "purpose": "marketing", "granted": False}
 _LIST: Final[Document] = {"key": "fair-2026", "name": "Spring fair 2026", "description": "", **_SERVER}
 _USERS: Final[Document] = {"users": ["ada", "grace"]}
@@ -331,6 +342,19 @@ EXAMPLES: Final[dict[str, Example]] = {
             "role": "editor", "method": "PUT", "path": "/v1/segments/repeat-buyers", "resource": "segments", "key": "repeat-buyers",
             "revision_before": _REVISION, "revision_after": _REVISION + 60_000_000, "correlation_id": "c-1",
         }),
+    ),
+    "create_import": Example(_IMPORT_BODY, {**_IMPORT, "rows_done": 0, "accepted": 0, "rejected": 0, "files": []}),
+    "list_imports": Example(None, _page(_IMPORT)),
+    "get_import": Example(None, _IMPORT_PROGRESS),
+    "cancel_import": Example(None, {**_IMPORT_PROGRESS, "state": "cancelled"}),
+    "list_import_rejects": Example(
+        None,
+        _page(
+            {
+                "file": "2025.csv", "row": 17, "column": "at", "code": "bad_value", "reason": "'yesterday' is no time",
+                "cure": "write it in ISO 8601, such as 2024-02-29T12:00:00Z",
+            },
+        ),
     ),
     "list_backfills": Example(None, {"items": [_RUN]}),
     "control_backfill": Example(None, {**_RUN, "asked": "paused"}),

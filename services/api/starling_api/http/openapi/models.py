@@ -142,6 +142,66 @@ class BackfillListModel(BaseModel):
     items: list[BackfillRunModel]
 
 
+class ImportSummaryModel(BaseModel):
+    """One import: its request and its state."""
+
+    key: str
+    uri: str
+    format: Literal["csv", "parquet", "jsonl"]
+    kind: Literal["events", "traits"]
+    user_column: str
+    event: str | None = None
+    event_column: str | None = None
+    time_column: str | None = None
+    id_column: str | None = None
+    columns: dict[str, str] | None = None
+    delimiter: str | None = None
+    max_rejects: int | None = None
+    state: Literal["waiting", "running", "done", "failed", "cancelled"]
+    message: str | None = Field(description="Why the import failed, and the cure")
+    created_at: str = Field(description=INSTANT)
+    changed_at: str | None = Field(description=INSTANT)
+
+
+class ImportFileModel(BaseModel):
+    """Progress of one file of an import."""
+
+    file: str = Field(description="Path below the URI of the import")
+    rows_done: int = Field(description="Rows of the file that are accepted or rejected")
+    accepted: int
+    rejected: int
+    complete: bool
+    message: str | None = Field(description="Why the file was not read to its end, and the cure")
+
+
+class ImportModel(ImportSummaryModel):
+    """One import with its progress."""
+
+    rows_done: int
+    accepted: int = Field(description="Rows that the ingest API accepted; a repeated message id has no further effect")
+    rejected: int
+    files: list[ImportFileModel]
+
+
+class ImportPageModel(PageModel[ImportSummaryModel]):
+    """One page of imports."""
+
+
+class ImportRejectModel(BaseModel):
+    """A row that was not imported."""
+
+    file: str
+    row: int = Field(description="1 for the first row of data of the file")
+    column: str | None = Field(description="Column, or the place in the item; null for the whole row")
+    code: str
+    reason: str
+    cure: str
+
+
+class ImportRejectPageModel(PageModel[ImportRejectModel]):
+    """One page of rejected rows."""
+
+
 class SegmentModel(DefinitionModel):
     """A segment."""
 

@@ -1,0 +1,82 @@
+"""Edge: the routes of imports."""
+
+from typing import Annotated, Any, Final
+
+from fastapi import APIRouter, Depends, Response
+from fastapi.responses import JSONResponse
+
+from starling_api.definitions.repository import to_json
+from starling_api.definitions.routes import COMMON, answered
+from starling_api.http.access.auth import Role
+from starling_api.http.dependencies import (
+    Page,
+    UsedServices,
+    Viewer,
+    Write,
+    parse_json,
+    unversioned_write_by,
+    unversioned_write_with_body,
+)
+from starling_api.http.openapi.bodies import body_of
+from starling_api.http.openapi.models import ImportModel, ImportPageModel, ImportRejectPageModel
+from starling_api.http.problems import problems
+from starling_api.ports import Stored
+
+import_router = APIRouter(prefix="/v1/imports", tags=["imports"], responses=problems(*COMMON))
+
+_CREATE: Final[dict[int | str, dict[str, Any]]] = {201: {"model": ImportModel}, **problems(400, 408, 409, 413, 422)}
+_PAGE: Final[dict[int | str, dict[str, Any]]] = {200: {"model": ImportPageModel}, **problems(400)}
+_READ: Final[dict[int | str, dict[str, Any]]] = {200: {"model": ImportModel}, **problems(404)}
+_CANCEL: Final[dict[int | str, dict[str, Any]]] = {200: {"model": ImportModel}, **problems(400, 404, 409, 422)}
+_REJECTS: Final[dict[int | str, dict[str, Any]]] = {200: {"model": ImportRejectPageModel}, **problems(400, 404)}
+
+
+@import_router.post(
+    "",
+    operation_id="create_import",
+    summary="Import files",
+    status_code=201,
+    responses=_CREATE,
+    openapi_extra=body_of("ImportRequest"),
+)
+def create_import(
+    services: UsedServices, write: Annotated[Write, Depends(unversioned_write_with_body(Role.ADMIN, parse_json))]
+) -> Response:
+    """The Spark job `imports` reads the files and sends each row to the ingest API. An event that is older than the
+    `expires_after` of a campaign does not trigger it; a membership change that follows from an import does. Needs the role admin,
+    because the job reads files with its own rights.
+    """
+
+    def act() -> Stored:
+        made = services.imports.create(write.author.workspace, write.document, dry_run=write.dry_run)
+        return Stored(201, to_json(made), None)
+
+    return answered(services, write, act)
+
+
+@import_router.get("", operation_id="list_imports", summary="List imports", responses=_PAGE)
+def list_imports(services: UsedServices, caller: Viewer, page: Page) -> JSONResponse:
+    """The imports of this workspace, by key."""
+    return JSONResponse(services.imports.page(caller.workspace, page))
+
+
+@import_router.get("/{key}", operation_id="get_import", summary="Read an import", responses=_READ)
+def get_import(key: str, services: UsedServices, caller: Viewer) -> JSONResponse:
+    """One import with the progress of its files."""
+    return JSONResponse(services.imports.one(caller.workspace, key))
+
+
+@import_router.get("/{key}/rejects", operation_id="list_import_rejects", summary="List rejected rows", responses=_REJECTS)
+def list_rejects(key: str, services: UsedServices, caller: Viewer, page: Page) -> JSONResponse:
+    """The rows that were not imported, by file and row, with the column, the reason and the cure. They are kept for 90 days."""
+    return JSONResponse(services.imports.rejects(caller.workspace, key, page))
+
+
+@import_router.delete("/{key}", operation_id="cancel_import", summary="Cancel an import", responses=_CANCEL)
+def cancel_import(key: str, services: UsedServices, write: Annotated[Write, Depends(unversioned_write_by(Role.ADMIN))]) -> Response:
+    """The job sends no further batch. Rows that were sent stay. The import stays listed, and its key stays used."""
+
+    def act() -> Stored:
+        return Stored(200, to_json(services.imports.cancel(write.author.workspace, key, dry_run=write.dry_run)), None)
+
+    return answered(services, write, act)

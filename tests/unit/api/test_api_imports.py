@@ -1,0 +1,96 @@
+"""Requests to imports, over HTTP, on rows in memory."""
+
+from typing import Any
+
+import pytest
+
+from starling_api.imports.imports import ImportFileRow, RejectRow
+from tests.unit.api.calls import call
+from tests.unit.api.memory import World
+
+BODY = {"key": "orders", "uri": "s3://shop/orders", "format": "csv", "kind": "events", "user_column": "customer", "event": "Order"}
+
+
+def created(*keys: str) -> World:
+    world = World()
+    for key in keys or ("orders",):
+        assert call(world, "POST", "/v1/imports", json={**BODY, "key": key}).status_code == 201
+    return world
+
+
+def test_a_new_import_waits_and_can_be_read() -> None:
+    world = created()
+    world.import_store.kept["orders"] = [
+        ImportFileRow("a.csv", 10, 9, 1, complete=True, message=None),
+        ImportFileRow("b.csv", 5, 5, 0, complete=False, message=None),
+    ]
+    found = call(world, "GET", "/v1/imports/orders", role="see").json()
+    assert {name: found[name] for name in BODY} == BODY
+    assert (found["state"], found["message"], found["changed_at"]) == ("waiting", None, None)
+    assert (found["rows_done"], found["accepted"], found["rejected"]) == (15, 14, 1)
+    assert [file["file"] for file in found["files"]] == ["a.csv", "b.csv"]
+
+
+def test_a_key_is_used_once_and_a_dry_run_creates_nothing() -> None:
+    world = World()
+    assert call(world, "POST", "/v1/imports?dry_run=true", json=BODY).status_code == 201
+    assert call(world, "GET", "/v1/imports/orders").status_code == 404
+    for path, status in (("/v1/imports", 201), ("/v1/imports", 409), ("/v1/imports?dry_run=true", 409)):
+        assert call(world, "POST", path, json=BODY).status_code == status
+
+
+@pytest.mark.parametrize("role", ["see", "make", "approve"])
+def test_only_an_admin_imports_and_cancels(role: str) -> None:
+    world = created()
+    assert call(world, "POST", "/v1/imports", json=BODY, role=role).status_code == 403
+    assert call(world, "DELETE", "/v1/imports/orders", role=role).status_code == 403
+
+
+@pytest.mark.parametrize(
+    ("change", "code"),
+    [
+        ({"uri": "s3://"}, "bad_uri"),
+        ({"uri": "/data"}, "bad_uri"),
+        ({"format": "xlsx"}, "bad_import"),
+        ({"event": None}, "missing_event"),
+    ],
+)
+def test_an_invalid_import_is_refused(change: dict[str, Any], code: str) -> None:
+    answer = call(World(), "POST", "/v1/imports", json=BODY | change)
+    assert (answer.status_code, answer.json()["code"]) == (400, code)
+
+
+def test_pages_of_imports_and_of_rejected_rows() -> None:
+    world = created("c", "a", "b")
+    world.import_store.rejected["a"] = [
+        RejectRow("x.csv", row, "at" if row > 1 else "", "bad_value", "r", "c") for row in (1, 2, 10)
+    ]
+    for path, name, expected in (
+        ("/v1/imports", "key", ["a", "b", "c"]),
+        ("/v1/imports/a/rejects", "row", [1, 2, 10]),
+        ("/v1/imports/a/rejects", "column", [None, "at", "at"]),
+        ("/v1/imports/b/rejects", "row", []),
+    ):
+        first = call(world, "GET", f"{path}?limit=2", role="see").json()
+        found = [item[name] for item in first["items"]]
+        if first["next_cursor"] is not None:
+            second = call(world, "GET", f"{path}?limit=2&cursor={first['next_cursor']}", role="see").json()
+            assert second["next_cursor"] is None
+            found += [item[name] for item in second["items"]]
+        assert found == expected
+    assert call(world, "GET", "/v1/imports?cursor=x").json()["code"] == "bad_cursor"
+
+
+def test_a_running_import_can_be_cancelled_once() -> None:
+    world = created()
+    assert call(world, "DELETE", "/v1/imports/orders?dry_run=true").json()["state"] == "cancelled"
+    assert call(world, "GET", "/v1/imports/orders").json()["state"] == "waiting"
+    assert call(world, "DELETE", "/v1/imports/orders").json()["state"] == "cancelled"
+    answer = call(world, "DELETE", "/v1/imports/orders")
+    assert (answer.status_code, answer.json()["code"]) == (409, "import_ended")
+
+
+@pytest.mark.parametrize(("method", "path"), [("GET", ""), ("GET", "/rejects"), ("DELETE", "")])
+def test_an_unknown_import_is_not_found(method: str, path: str) -> None:
+    answer = call(World(), method, f"/v1/imports/none{path}")
+    assert (answer.status_code, answer.json()["code"]) == (404, "unknown_import")
