@@ -12,8 +12,8 @@ class Message:
     Shape: `delivery_id` is stable across attempts; `message_id` is the receiver's idempotency key; `payload` is the
            body, equal in every attempt; `target_key` is the key of the webhook (or campaign) with the signing secret. The message
            of a batch has the changes of several users in its body, and no `user_id`. `content`: the rendered parts of a message to
-           a person, which has no `payload`; `campaign` and `purpose`: those that it belongs to; `is_test`: it is sent to its author, so its
-           links must not act for the person.
+           a person, which has no `payload`; `campaign` and `purpose`: those that it belongs to; `is_test`: it is sent to its
+           author, so its links must not act for the person.
     Units: `attempt` counts from 1.
     """
 

@@ -59,6 +59,14 @@ CAMPAIGN = {
     "target": "texts",
     "variants": [{"key": "a", "weight": 100, "content": {"text": "Hello {{ user_id }}"}}],
 }
+IMPORT = {
+    "key": "orders",
+    "uri": "s3://shop/orders",
+    "format": "csv",
+    "kind": "events",
+    "user_column": "customer",
+    "event": "Order",
+}
 POLICY_CHECK = {"user": "ada", "channel": "email", "policy": {"quiet_hours": {"from": "21:00", "to": "08:00"}}, "traits": {}}
 
 
@@ -113,6 +121,14 @@ def test_responses_match_their_schemas(client: Client, openapi: dict[str, Any]) 
         ("GET", "/v1/outcomes", "/v1/outcomes?since=yesterday", None, 400),
         ("GET", "/v1/backfills", "/v1/backfills", None, 200),
         ("POST", "/v1/backfills/{run}/{action}", "/v1/backfills/unknown/pause", None, 404),
+        ("POST", "/v1/imports", "/v1/imports", IMPORT, 201),
+        ("POST", "/v1/imports", "/v1/imports", IMPORT, 409),
+        ("POST", "/v1/imports", "/v1/imports", {**IMPORT, "uri": "s3://"}, 400),
+        ("GET", "/v1/imports", "/v1/imports", None, 200),
+        ("GET", "/v1/imports/{key}", "/v1/imports/orders", None, 200),
+        ("GET", "/v1/imports/{key}/rejects", "/v1/imports/orders/rejects", None, 200),
+        ("DELETE", "/v1/imports/{key}", "/v1/imports/orders", None, 200),
+        ("DELETE", "/v1/imports/{key}", "/v1/imports/orders", None, 409),
         ("POST", "/v1/memberships/lookup", "/v1/memberships/lookup", {"users": ["ada"]}, 200),
         ("POST", "/v1/computed-traits", "/v1/computed-traits", {"key": "n", "event": "Buy"}, 201),
         ("POST", "/v1/computed-traits", "/v1/computed-traits", RETURN_RATE, 201),

@@ -61,7 +61,7 @@ class OtherPage:
     base_url: str
 
     def unsubscribe_link(self, message: Message) -> str:
-        """Return the base with the workspace, the delivery and the purpose; of a test the base alone, for its reader is not the person."""
+        """Return the base with the workspace, the delivery and the purpose; of a test, whose reader is another, the base alone."""
         if message.is_test:
             return self.base_url
         query = urlencode({"workspace": message.workspace, "delivery": message.delivery_id, "purpose": message.purpose or ""})
