@@ -201,7 +201,7 @@ def test_a_preview_reports_missing_values_and_refuses_a_header_with_a_line_break
     assert call(shop, "POST", "/v1/campaigns/none/preview", json={"user": "ada"}, role="see").json()["code"] == "unknown_campaign"
 
 
-MARKETING = {"purpose": "marketing", "holdout": {"percent": 20}, "reentry": "once"}
+MARKETING: dict[str, Any] = {"purpose": "marketing", "holdout": {"percent": 20}, "reentry": "once"}
 CONSENTING = {"email": "ada@example.com", "consent": {"email": True}}
 NOT_NOW = [PastMessage(AS_OF_MS - 1, "email", "marketing", "win-back", None)]
 
