@@ -496,8 +496,9 @@ class World:
         reading = (self.previews, self.exports, self.backfills, Imports(self.import_store, lambda: self.micros // 1000))
         audit = Audit(self.publish_audit, self.audit_log, lambda: self.micros)
         people, counts = self.people, self.campaign_counts
-        common = (self.commands, self.queries, self.answers, tokens)
-        return Services(*common, *feeding, *reading, *credentials, audit, people, people, counts)
+        return Services(
+            self.commands, self.queries, self.answers, tokens, *feeding, *reading, *credentials, audit, people, people, counts
+        )  # fmt: skip
 
     def publish_audit(self, record: Mapping[str, Any]) -> None:
         if self.audit_is_down:
