@@ -58,7 +58,7 @@ test-images: setup ## every step of the Dockerfile executed without a container 
 disasters: setup ## the loss of Cassandra on a platform of its own, and the commands of docs/how-to/backup.md; minutes
 	@STARLING_DISASTERS=all $(PYTHON) -m pytest --timeout 1800 -o faulthandler_timeout=0 -s tests/system/test_disasters.py
 
-guides: setup ## each tutorial and guide, followed in a shell without settings; make test leaves out the guides of the Spark jobs
+guides: setup ## each tutorial and guide, followed in a shell without settings; make test leaves out the guides of the Spark jobs and the longest others
 	@STARLING_GUIDES=all $(PYTHON) -m pytest tests/system/test_guides.py
 
 # One test is left out: it requires compiled modules, and the measurement needs plain Python.

@@ -7,6 +7,7 @@ import time
 from collections.abc import Mapping
 from typing import Any
 
+import pytest
 from confluent_kafka.schema_registry import Schema, SchemaRegistryClient
 
 from starling_common.values import record_key
@@ -155,6 +156,7 @@ MIXED: Mapping[str, Mapping[str, Any]] = {
 }
 
 
+@pytest.mark.long
 def test_killed_amid_late_events_and_a_change_it_ends_as_if_all_had_come_at_once(instance: Instance) -> None:
     chance = random.Random(11)
     for key, document in MIXED.items():
@@ -184,6 +186,7 @@ def test_killed_amid_late_events_and_a_change_it_ends_as_if_all_had_come_at_once
     assert differences(instance.values(), MIXED, events, until_ms) == []
 
 
+@pytest.mark.long
 def test_values_from_deleted_records_are_withdrawn_at_a_stream_time_that_does_not_go_back(instance: Instance) -> None:
     until_ms = START_MS + 29 * DAY_MS
     instance.define("spent", SPENT_30D)
