@@ -136,6 +136,8 @@ def _send_the_rest(pipeline: Pipeline) -> None:
     assert answer.is_success, answer.text
     answer = pipeline.api.put("/v1/users/ada/consent", json={"channel": "email", "granted": True})
     assert answer.is_success, answer.text
+    answer = pipeline.api.post("/v1/campaigns/thanks/test", json={"user": "ada", "to": ["author@example.com"]})
+    assert answer.is_success, answer.text
     link = Links(parse_keys(SECRETS_KEY, "test")).token(
         LinkKind.UNSUBSCRIBE, Link("default", "ada", "d-1", "email", "smtp", "news", None)
     )
