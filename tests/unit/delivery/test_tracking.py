@@ -39,6 +39,13 @@ def test_links_to_the_web_are_followed_and_others_are_not() -> None:
     assert "https://a.example" not in tracked
 
 
+def test_a_link_that_is_too_long_for_a_token_leads_on_untracked() -> None:
+    short, long = f"https://a.example/?q={'x' * 2_000}", f"https://a.example/?q={'x' * 8_000}"
+    tracked = TRACKING.html(MESSAGE, f'<a href="{short}">A</a><a href="{long}">B</a>')
+    assert urls(tracked) == [short]
+    assert f'href="{long}"' in tracked
+
+
 def test_the_text_around_links_stays_the_same() -> None:
     html = '<html>\n<body>\n<!-- <a href="https://c.example"> -->é<a\n href = "https://a.example">A</a>\n</body>\n</html>'
     tracked = TRACKING.html(MESSAGE, html)

@@ -6,7 +6,7 @@ from html.parser import HTMLParser
 from typing import Final
 
 from starling_delivery.channel import Message
-from starling_messages.links import Link, LinkKind, Links
+from starling_messages.links import MAX_TOKEN_CHARACTERS, Link, LinkKind, Links
 
 _EMAIL: Final = "email"
 _FOLLOWED: Final = ("http://", "https://")
@@ -39,7 +39,10 @@ class Tracking:
         for start, end, url in _Anchors(html).found:
             if url.startswith(f"{self.base_url}/{LinkKind.UNSUBSCRIBE}/"):
                 continue  # a link of the content to unsubscribe
-            tracked = self._url(LinkKind.CLICK, link._replace(url=url))
+            token = self.links.token(LinkKind.CLICK, link._replace(url=url))
+            if len(token) > MAX_TOKEN_CHARACTERS:
+                continue  # the tracker would not read it, and the link would lead nowhere
+            tracked = f"{self.base_url}/{LinkKind.CLICK}/{token}"
             parts += [html[copied:start], escape(tracked)]
             copied = end
         parts.append(html[copied:])
