@@ -16,6 +16,9 @@ SUPPRESSED: Final = "SUPPRESSED"
 FAILED: Final = "FAILED"
 BOUNCED: Final = "BOUNCED"
 
+MACHINE: Final = "machine"
+"""The detail of an outcome that a program caused, such as a scanner of links. Reports do not count it."""
+
 
 @dataclass(frozen=True, slots=True)
 class Request:

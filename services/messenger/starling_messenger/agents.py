@@ -10,6 +10,7 @@ from starling_common.settings import Clock
 from starling_common.values import record_key, split_key, workspace_of
 from starling_common.wire import Codec, FieldReader
 from starling_messages.campaigns import Campaigns, Workspace, wants
+from starling_messages.effects import MACHINE
 from starling_messages.events import EVENT_FIELDS, INVALID_JSON, WITH_DEVICE, Device, Event, device_of, event_of
 from starling_messages.person import UNKNOWN_MS, Addressee, Happened, MembershipChange, Outcome
 from starling_messages.state import Origin, PersonState, decode_person, encode_person
@@ -307,7 +308,9 @@ def _report_decoder(codec: Codec) -> Callable[[bytes], Decoded]:
 
     def decode(value: bytes) -> Decoded:
         received_at, event_time, delivery_id, outcome, detail, campaign = read(value)
-        reported = None if campaign is None else Reported(delivery_id, outcome, detail, event_time)
+        # The step of a program would be the first of its kind, and hide that of the person.
+        is_counted = campaign is not None and detail != MACHINE
+        reported = Reported(delivery_id, outcome, detail, event_time) if is_counted else None
         return Decoded(reported, reported_at(received_at, event_time), None)
 
     return decode

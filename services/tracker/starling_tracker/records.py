@@ -3,13 +3,12 @@
 from typing import Any, Final
 
 from starling_common.values import deterministic_id, record_key
+from starling_messages.effects import MACHINE
 from starling_messages.links import Link
 
 OPENED: Final = "OPENED"
 CLICKED: Final = "CLICKED"
 UNSUBSCRIBED: Final = "UNSUBSCRIBED"
-MACHINE: Final = "machine"
-"""The detail of an outcome that a program caused, such as a scanner of links."""
 
 PAGE: Final = "page"
 ONE_CLICK: Final = "one_click"

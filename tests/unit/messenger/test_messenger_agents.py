@@ -18,6 +18,7 @@ from starling_common.kafka.topics import (
 from starling_common.settings import Clock
 from starling_common.wire import Codec
 from starling_messages.campaigns import Campaigns, fold_definition
+from starling_messages.effects import MACHINE
 from starling_messenger.agents import Messenger, Sources, describe
 from starling_messenger.progress import ProgressReporter
 from starling_messenger.records import REQUEST_TOPICS, Emitter, Formats
@@ -67,3 +68,17 @@ def test_a_record_that_changes_nothing_loses_no_message_that_is_due_in_its_unit(
     found.feed_all([tick, Fed(topic, KEY, filled(topic, **given))])
     assert len(found.take_outputs(REQUEST_TOPICS["email"])) == 1
     assert found.take_outputs(REQUEST_TOPICS["email"]) == []
+
+
+def test_what_a_program_opened_does_not_count_and_does_not_hide_the_person() -> None:
+    found = task()
+    found.feed_all([Fed(SEGMENT_CLOCK, None, filled(SEGMENT_CLOCK, instant=NOW + 2 * HOUR_MS))])
+    (requested,) = found.take_outputs(REQUEST_TOPICS["email"])
+    message = CODECS[REQUEST_TOPICS["email"]].decode(requested.value)
+    found.take_outputs(CAMPAIGN_PROGRESS)
+    steps = []
+    for detail in (MACHINE, None, None):
+        report = {"delivery_id": message["delivery_id"], "campaign": message["campaign"], "outcome": "OPENED", "detail": detail}
+        found.feed(DELIVERY, KEY, filled(DELIVERY, event_time=NOW + 3 * HOUR_MS, **report))
+        steps.append(len(found.take_outputs(CAMPAIGN_PROGRESS)))
+    assert steps == [0, 1, 0]
