@@ -14,6 +14,7 @@ from starling_local.stack.parts.services import API_TOKEN, WRITE_KEY
 from starling_local.testing import Addresses, embedded
 
 STREAMING = ("ingest", "normalizer-0", "segmenter-0", "projector-0", "api", "delivery-0")
+CAMPAIGNS = ("messenger-0", "delivery-email-0", "tracker")
 
 
 @dataclass(frozen=True, slots=True)
@@ -52,8 +53,8 @@ def _platform(at: Addresses) -> Iterator[Platform]:
 
 @pytest.fixture(scope="module")
 def history(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Platform]:
-    """With the event clock, Spark included."""
-    with embedded({*STREAMING, "spark"}, tmp_path_factory.mktemp("history"), clock="event", timeout_seconds=600) as at:
+    """With the event clock, Spark and campaigns included."""
+    with embedded({*STREAMING, *CAMPAIGNS, "spark"}, tmp_path_factory.mktemp("history"), clock="event", timeout_seconds=600) as at:
         yield from _platform(at)
 
 

@@ -113,6 +113,14 @@ class ApiClient:
             return self._call("PUT", own, json=document, params=params)
         return self._call("POST", path, json=document, params=params)
 
+    def replace(self, path: str, document: Mapping[str, Any]) -> Mapping[str, Any]:
+        """Replace the document of a path that has one only, such as the policy."""
+        return self._call("PUT", path, json=document)
+
+    def campaign_report(self, key: str) -> Mapping[str, Any]:
+        """Return the funnel and the lift of a campaign."""
+        return self._call("GET", f"/v1/campaigns/{quote(key, safe='')}/report")
+
     def definitions(self, path: str) -> Iterator[Mapping[str, Any]]:
         """Yield every definition under the path that is not archived; reads page by page."""
         return self._pages(path)

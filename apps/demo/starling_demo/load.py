@@ -7,7 +7,7 @@ from datetime import UTC, datetime
 from segment.analytics.client import Client
 
 from starling_demo.dataset import Purchase
-from starling_demo.scenario import EVENT, properties
+from starling_demo.scenario import EVENT, properties, traits
 
 QUEUE_PAUSE_SECONDS = 0.02
 
@@ -17,9 +17,10 @@ class LoadFailed(Exception):
 
 
 def send_purchases(ingest_url: str, write_key: str, purchases: Sequence[Purchase], sent: Callable[[int], None]) -> None:
-    """Send every purchase in order; return when all are acknowledged. Calls `sent` with the number queued so far.
+    """Send every purchase in order, and each customer's traits before the first one; return when all are acknowledged.
 
-    Message ids are derived from the lines of the file, so that a purchase sent twice counts once.
+    Calls `sent` with the number of purchases queued so far. Message ids are derived from the lines of the file, so that a
+    purchase sent twice counts once.
     Raises: LoadFailed.
     """
     failures: list[str] = []
@@ -31,7 +32,11 @@ def send_purchases(ingest_url: str, write_key: str, purchases: Sequence[Purchase
         upload_interval=0.2,
         on_error=lambda error, items: failures.append(f"{len(items)} items: {error}"),
     )
+    known = set[str]()
     for count, purchase in enumerate(purchases, 1):
+        if purchase.user_id not in known:
+            known.add(purchase.user_id)
+            _introduce(client, purchase)
         _send(client, purchase)
         if count % 1000 == 0:
             sent(count)
@@ -42,9 +47,20 @@ def send_purchases(ingest_url: str, write_key: str, purchases: Sequence[Purchase
         raise LoadFailed(f"{ingest_url} did not accept {len(failures)} batches; the first: {failures[0]}")
 
 
+def _introduce(client: Client, purchase: Purchase) -> None:
+    _wait_for_space(client)
+    taken, _ = client.identify(
+        user_id=purchase.user_id,
+        traits=traits(purchase.user_id),
+        timestamp=datetime.fromtimestamp(purchase.at_ms / 1000, UTC),
+        message_id=f"cdnow-{purchase.user_id}",
+    )
+    if not taken:
+        raise LoadFailed(f"the Segment client did not queue the traits of {purchase.user_id}")
+
+
 def _send(client: Client, purchase: Purchase) -> None:
-    while client.queue.full():
-        time.sleep(QUEUE_PAUSE_SECONDS)  # A full queue drops the purchase.
+    _wait_for_space(client)
     taken, _ = client.track(
         user_id=purchase.user_id,
         event=EVENT,
@@ -54,3 +70,8 @@ def _send(client: Client, purchase: Purchase) -> None:
     )
     if not taken:
         raise LoadFailed(f"the Segment client did not queue purchase {purchase.line}")
+
+
+def _wait_for_space(client: Client) -> None:
+    while client.queue.full():
+        time.sleep(QUEUE_PAUSE_SECONDS)  # A full queue drops what is added.

@@ -1,4 +1,4 @@
-"""Adapter: reads the membership feed and the computed trait from the broker."""
+"""Adapter: reads the membership feed, the computed trait and the progress of the campaign from the broker."""
 
 from collections import defaultdict
 from dataclasses import dataclass, field
@@ -7,9 +7,10 @@ from typing import Any
 import msgspec
 
 from starling_common.kafka.topic_range import read_topic
-from starling_common.kafka.topics import MEMBERSHIP, PROFILE
+from starling_common.kafka.topics import CAMPAIGN_PROGRESS, MEMBERSHIP, PROFILE
 from starling_common.wire import Registry
 from starling_demo.expected import Changes
+from starling_demo.expected_messages import HELD_OUT, MAILED, Message
 
 
 @dataclass
@@ -53,3 +54,22 @@ def read_trait(brokers: str, registry_url: str, key: str) -> dict[str, float]:
         else:
             values.pop(record["user_id"], None)
     return values
+
+
+def read_messages(brokers: str, registry_url: str, campaign: str) -> dict[str, list[Message]]:
+    """Return user -> messages of a campaign in order of their decisions. Raises: BrokerUnavailable."""
+    codec = Registry(registry_url).codec(CAMPAIGN_PROGRESS, "MessageProgressed")
+    found: dict[str, dict[str, Message]] = defaultdict(dict)
+    for message in read_topic(brokers, CAMPAIGN_PROGRESS):
+        record = codec.decode(message.value() or b"")
+        if record["campaign"] != campaign:
+            continue
+        of_user, step = found[record["user_id"]], record["step"]
+        if step == "CONVERTED":
+            of_user[record["instance"]] = of_user[record["instance"]]._replace(converted=True)
+        elif step in _FATES:
+            of_user[record["instance"]] = Message(record["decided_at"], _FATES[step] or record["reason"])
+    return {user: sorted(messages.values()) for user, messages in found.items()}
+
+
+_FATES = {"REQUESTED": MAILED, "HELD_OUT": HELD_OUT, "DROPPED": None}

@@ -1,7 +1,9 @@
 """Edge: the output of the demo: a table of segments, a chart, the story of one user, the webhook messages."""
 
+from collections import Counter
 from collections.abc import Mapping, Sequence
 from datetime import UTC, datetime
+from typing import Any
 
 from rich.console import Console
 from rich.table import Table
@@ -9,9 +11,10 @@ from rich.table import Table
 from starling_demo.consistency import Scope
 from starling_demo.dataset import Purchase
 from starling_demo.expected import Changes
+from starling_demo.expected_messages import Message
 from starling_demo.observed import Feed
 from starling_demo.receiver import Receiver
-from starling_demo.scenario import COMPUTED_BY_SPARK, END, SEGMENTS, product_id
+from starling_demo.scenario import COMPUTED_BY_SPARK, END, SEGMENTS, WIN_BACK, product_id
 
 CHARTED = "big-spenders"
 BAR_WIDTH = 50
@@ -79,6 +82,22 @@ def print_webhook(console: Console, receiver: Receiver) -> None:
     if receiver.calls:
         last = receiver.calls[-1]
         console.print(f"  the last: {last['type']} {last['data']['user_id']} {last['data']['segment_key']}", highlight=False)
+
+
+def print_campaign(console: Console, messages: Mapping[str, Sequence[Message]], report: Mapping[str, Any]) -> None:
+    """Print what became of the messages of the campaign, and the lift. `report`: the answer of the API."""
+    fates = Counter(message.fate for of_user in messages.values() for message in of_user)
+    counts = ", ".join(f"{count:,} {fate}" for fate, count in fates.most_common())
+    console.print(f"\n[bold]Campaign {WIN_BACK['key']}[/bold]: {counts}", highlight=False)
+    lift = next(one for one in report["lift"] if one["variant"] is None)
+    if lift["difference"] is not None:
+        low, points, high = (100 * lift[name] for name in ("low", "difference", "high"))
+        console.print(
+            f"  orders within 30 days, mailed less held out: {points:+.1f} percentage points, between {low:+.1f} and {high:+.1f} "
+            "(the people of 1998 got no mail: the true value is 0)",
+            highlight=False,
+            soft_wrap=True,
+        )
 
 
 def print_comparison(console: Console, scopes: Sequence[Scope]) -> None:

@@ -18,13 +18,24 @@ from starling_cli.commands.lifecycle import up
 from starling_cli.settle.settle import settle
 from starling_cli.stream_clock import StreamClock
 from starling_common.time.instants import parse_instant
-from starling_demo.consistency import Comparison, compare
+from starling_demo.consistency import Comparison, Scope, compare
 from starling_demo.dataset import CUSTOMERS, PURCHASES, DatasetMissing, Purchase, load_purchases
+from starling_demo.expected import expected_changes
+from starling_demo.expected_messages import differences, expected_messages
 from starling_demo.load import LoadFailed, send_purchases
-from starling_demo.observed import Feed, read_feed, read_trait
+from starling_demo.mailbox import Mailbox
+from starling_demo.observed import Feed, read_feed, read_messages, read_trait
 from starling_demo.receiver import Receiver
-from starling_demo.report import CHARTED, print_chart, print_comparison, print_segments, print_story, print_webhook
-from starling_demo.scenario import CATALOG, COMPUTED_TRAIT, DELIVERED, END, SEGMENTS
+from starling_demo.report import (
+    CHARTED,
+    print_campaign,
+    print_chart,
+    print_comparison,
+    print_segments,
+    print_story,
+    print_webhook,
+)
+from starling_demo.scenario import CATALOG, COMPUTED_TRAIT, DELIVERED, END, POLICY, SEGMENTS, WIN_BACK
 from starling_local.errors import FAILED, OK, NotPossible, UserError
 from starling_local.instance import Instance, Options
 from starling_local.stack.launch import stop
@@ -41,7 +52,7 @@ class DemoFailed(UserError):
 
 
 def run(instance: Instance) -> int:
-    """Run the demo on an empty instance; return 0 if all members and changes equal those of pandas, else 1."""
+    """Run the demo on an empty instance; return 0 if all members, changes and messages equal those of pandas, else 1."""
     console = Console()
     try:
         purchases = load_purchases()
@@ -49,7 +60,7 @@ def run(instance: Instance) -> int:
         raise NotPossible(str(missing)) from missing
     console.print(f"[bold]Starling demo[/bold]: {PURCHASES:,} real purchases of {CUSTOMERS:,} people, January 1997 to June 1998")
     _fresh(instance)
-    up(data_dir=instance.data_dir, detach=True, clock="event", scale=[])
+    up(data_dir=instance.data_dir, detach=True, clock="event", campaigns=True, scale=[])
     return perform(instance, purchases, console)
 
 
@@ -61,12 +72,17 @@ def perform(instance: Instance, purchases: list[Purchase], console: Console) -> 
     begun = time.monotonic()
     options = running_options(instance)
     scene = _Scene(instance, options, api_of(options), console)
-    receiver = _define(scene)
+    mailbox = Mailbox()
     try:
-        _play(scene, purchases)
-        return _check(scene, purchases, receiver, begun)
+        receiver = _define(scene)
+        try:
+            _start_campaign(scene, mailbox)
+            _play(scene, purchases)
+            return _check(scene, purchases, receiver, mailbox, begun)
+        finally:
+            receiver.close()
     finally:
-        receiver.close()
+        mailbox.close()
         scene.api.close()
 
 
@@ -115,6 +131,16 @@ def _define(scene: _Scene) -> Receiver:
     return receiver
 
 
+def _start_campaign(scene: _Scene, mailbox: Mailbox) -> None:
+    """Set the policy, and activate the campaign with the mailbox as its target."""
+    target = {"key": WIN_BACK["target"], "channel": "email", "host": "127.0.0.1", "port": mailbox.port, "tls": "none"}
+    scene.api.replace("/v1/policy", POLICY)
+    scene.api.create("/v1/targets", {**target, "from": "Music shop <shop@example.com>"})
+    scene.api.create("/v1/campaigns", WIN_BACK)
+    scene.api.create(f"/v1/campaigns/{WIN_BACK['key']}/activate", {})
+    scene.step(f"activated campaign {WIN_BACK['key']}, which mails to a local SMTP server")
+
+
 def _webhook(api: ApiClient) -> tuple[Mapping[str, Any], Receiver]:
     secret = "whsec_" + base64.b64encode(secrets.token_bytes(32)).decode()
     receiver = Receiver(secret)
@@ -147,18 +173,24 @@ def _play(scene: _Scene, purchases: list[Purchase]) -> None:
     scene.step(f"moved the clock on to {END}")
 
 
-def _check(scene: _Scene, purchases: list[Purchase], receiver: Receiver, begun: float) -> int:
+def _check(scene: _Scene, purchases: list[Purchase], receiver: Receiver, mailbox: Mailbox, begun: float) -> int:
     """Print the results, compare them with pandas and return the exit code."""
     console, api = scene.console, scene.api
     feed = read_feed(scene.options.ports.address("kafka"), registry_url(scene.options.ports))
     trait = read_trait(scene.options.ports.address("kafka"), registry_url(scene.options.ports), COMPUTED_TRAIT["key"])
+    messages = read_messages(scene.options.ports.address("kafka"), registry_url(scene.options.ports), WIN_BACK["key"])
     members = {segment["key"]: {str(item["user_id"]) for item in api.members(segment["key"])} for segment in SEGMENTS}
     print_segments(console, {key: len(users) for key, users in members.items()}, feed)
     print_chart(console, feed.changes[CHARTED])
     print_story(console, purchases, feed)
     print_webhook(console, receiver)
+    print_campaign(console, messages, api.campaign_report(WIN_BACK["key"]))
     compared = compare(purchases, feed, members, trait)
-    code = conclude(console, replace(compared, differences=[*compared.differences, *_undelivered(feed, receiver)]), feed)
+    expected = expected_messages(purchases, expected_changes(purchases)[WIN_BACK["trigger"]["exit"]])
+    mailed = [(user, message) for user, of_user in expected.items() for message in of_user]
+    scope = Scope(f"campaign {WIN_BACK['key']}", f"{len(mailed):,} messages with their instants, {len(mailbox.mails):,} mails")
+    wrong = [*_undelivered(feed, receiver), *differences(expected, messages), *mailbox.differences(mailed)]
+    code = conclude(console, replace(compared, scopes=[*compared.scopes, scope], differences=[*compared.differences, *wrong]), feed)
     if code == OK:
         console.print(f"The demo took {time.monotonic() - begun:.0f} s.", highlight=False)
         _where_to_look(scene)
@@ -175,7 +207,7 @@ def conclude(console: Console, comparison: Comparison, feed: Feed) -> int:
         return FAILED
     console.print(
         f"\n[green bold]Equal to pandas, user by user[/green bold]: 1 computed trait and {feed.records:,} changes of "
-        f"{len(SEGMENTS)} segments",
+        f"{len(SEGMENTS)} segments, and every message of 1 campaign",
         soft_wrap=True,
     )
     return OK

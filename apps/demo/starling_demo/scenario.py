@@ -1,4 +1,4 @@
-"""Pure core: the catalog, the computed trait and the segments of the demo."""
+"""Pure core: the catalog, the computed trait, the segments and the campaign of the demo."""
 
 from typing import Any, Final
 
@@ -123,6 +123,46 @@ DELIVERED: Final = ("vip", "vip-lapsing")
 
 COMPUTED_BY_SPARK: Final = frozenset({"vip", "vip-lapsing"})
 """Segments on a computed trait: the instants of their changes differ from run to run."""
+
+CAP_DAYS: Final = 90
+POLICY: Final[dict[str, Any]] = {"timezone": NEW_YORK, "caps": [{"channels": ["email"], "limit": 1, "per": f"{CAP_DAYS}d"}]}
+
+DELAY_DAYS: Final = 3
+HOLDOUT_PERCENT: Final = 10
+GOAL_DAYS: Final = 30
+WIN_BACK: Final[dict[str, Any]] = {
+    "key": "win-back",
+    "name": "Win back",
+    "description": "Three days after a person is no repeat buyer any more, without an order since",
+    "trigger": {"exit": "repeat-buyers"},
+    "delay": f"{DELAY_DAYS}d",
+    "cancel": {"left": True, "event": {"event": EVENT}},
+    "caps": "drop",
+    "holdout": {"percent": HOLDOUT_PERCENT},
+    "goal": {"event": EVENT, "within": f"{GOAL_DAYS}d", "value": "revenue"},
+    "channel": "email",
+    "target": "mailbox",
+    "variants": [
+        {
+            "key": "ten-percent",
+            "weight": 100,
+            "content": {
+                "subject": "Ten percent off your next CD",
+                "text": "Hello {{ user_id }}, your next CD costs ten percent less.\n\nNo more of these: {{ unsubscribe_url }}\n",
+            },
+        }
+    ],
+}
+
+
+def address(user_id: str) -> str:
+    """Return the email address of a customer; the history has none."""
+    return f"{user_id}@example.com"
+
+
+def traits(user_id: str) -> dict[str, Any]:
+    """Return the traits of a customer, who has given consent to emails."""
+    return {"email": address(user_id), "consent": {"email": True}}
 
 
 def product_id(purchase: Purchase) -> str:
