@@ -26,6 +26,7 @@ from starling_scaler.settings import ScaledNormalizer, ScaledSegmenter, ScalerSe
 from starling_segmenter.settings import Settings as SegmenterSettings
 from starling_spark.jobs.audience_report.settings import AudienceReportSettings
 from starling_spark.jobs.backfill.settings import BackfillSettings
+from starling_spark.jobs.campaign_report.settings import CampaignReportSettings
 from starling_spark.jobs.imports.settings import ImportSettings
 from starling_spark.jobs.profiles.settings import ProfilesSettings
 from starling_spark.jobs.replay.settings import ReplaySettings
@@ -111,6 +112,9 @@ SECTIONS: Final = (
     Section("Imports", f"`python -m starling_spark.jobs.imports`. {_SPARK}", ImportSettings, (SparkSettings,)),
     Section(
         "Audience report", f"`python -m starling_spark.jobs.audience_report`. {_LAKE}", AudienceReportSettings, (LakeSettings,)
+    ),
+    Section(
+        "Campaign report", f"`python -m starling_spark.jobs.campaign_report`. {_LAKE}", CampaignReportSettings, (LakeSettings,)
     ),
     Section("Replay", f"`python -m starling_spark.jobs.replay`. {_LAKE}", ReplaySettings, (LakeSettings,)),
     Section("Reprocessing", f"`python -m starling_spark.jobs.reprocess`. {_LAKE}", ReprocessSettings, (LakeSettings,)),

@@ -169,7 +169,8 @@ class _Unwritten:
         if not rows:
             return
         schema = target.layout.schema
-        made = dict(zip(names, arrays(rows, [schema.field(name) for name in names]), strict=True)) | _origin(records)
+        # A record may have a field `value` too, which is not that of Kafka's record.
+        made = _origin(records) | dict(zip(names, arrays(rows, [schema.field(name) for name in names]), strict=True))
         columns = [_of_type(made[one.name], one.type) for one in schema]
         buffered = self.batches.setdefault(target.table, [])
         buffered.append(pa.RecordBatch.from_arrays(columns, schema=schema))

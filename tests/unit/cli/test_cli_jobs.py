@@ -131,6 +131,14 @@ def test_a_report_ends_at_the_stream_time(jobs: Jobs, tmp_path: Path, monkeypatc
     assert page.read_text() == "<p>2024-05-01T00:00:00Z</p>"
 
 
+def test_the_report_of_campaigns_is_a_job(jobs: Jobs, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(report, "running_options", lambda _: None)
+    found = starling("report", "campaigns", "--out", "rows/", "--data-dir", tmp_path)
+    assert found.exit_code == 0, found.output
+    assert jobs.calls == [("campaign-report", "starling_spark.jobs.campaign_report", ["--out", "rows/", "--overwrite"])]
+    assert "rows/funnel" in found.output
+
+
 def test_a_report_without_events_is_refused(jobs: Jobs, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(report, "running_options", lambda _: None)
     monkeypatch.setattr(report, "api_of", lambda _: Reports(None))

@@ -1,4 +1,7 @@
-"""Edge: `report audience`: runs the Spark job on the running instance, reads the report from the API, writes an HTML page."""
+"""Edge: `report audience` runs a Spark job on the running instance, reads the report from the API and writes an HTML page.
+
+`report campaigns` runs the Spark job that writes the report of all campaigns as Parquet.
+"""
 
 from pathlib import Path
 from typing import Annotated, Final
@@ -42,3 +45,16 @@ def audience_report(
         api.close()
     out.write_text(page(audience(heads["days"], rows)))
     print_line(f"wrote {out} with {len(rows['days'])} days of segments: open it in a browser")
+
+
+@report_app.command("campaigns")
+def campaign_report(
+    out: Annotated[str, typer.Option("--out", help="Directory or URI for Parquet: funnel, lift. Its content is replaced.")],
+    data_dir: DataDir = None,
+) -> None:
+    """Write the funnels and lifts of all campaigns over the whole history as Parquet."""
+    instance = instance_at(data_dir)
+    running_options(instance)
+    print_line(f"computing the report (log: {instance.log_file('campaign-report')})")
+    run_job(instance, "campaign-report", "starling_spark.jobs.campaign_report", ["--out", out, "--overwrite"])
+    print_line(f"wrote {out.rstrip('/')}/funnel and {out.rstrip('/')}/lift")

@@ -12,7 +12,7 @@ from starling_spark.kafka.sources import kafka_records
 from starling_spark.lakehouse.schema.tables import LakeTable
 from starling_spark.lakehouse.settings import LakeSettings
 
-CHECKPOINT = "lake-2"
+CHECKPOINT = "lake-3"
 """A change of the query increments the number. The new checkpoint reads all records; the tables skip those that they contain."""
 
 

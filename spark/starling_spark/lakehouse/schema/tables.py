@@ -7,7 +7,7 @@ from typing import Final
 
 from pyspark.sql import types
 
-from starling_common.kafka.topics import BEHAVIOUR, DELIVERY, INGEST_TOPICS, MEMBERSHIP, PROFILE
+from starling_common.kafka.topics import BEHAVIOUR, CAMPAIGN_PROGRESS, DELIVERY, INGEST_TOPICS, MEMBERSHIP, PROFILE
 from starling_spark.kafka.decoding import NOTHING
 from starling_spark.kafka.sources import RECORDS
 from starling_spark.lakehouse.schema.items import CALL
@@ -78,6 +78,7 @@ TABLES: Final = (
     LakeTable("profile_changes", (PROFILE,), "ProfileChanged", "change", ("event_time",)),
     LakeTable("membership_changes", (MEMBERSHIP,), "SegmentMembershipChanged", "status", ("effective_at",)),
     LakeTable("delivery_reports", (DELIVERY,), "DeliveryReported", "outcome", ("event_time",)),
+    LakeTable("message_progress", (CAMPAIGN_PROGRESS,), "MessageProgressed", "step", ("campaign", "decided_at")),
 )
 
 

@@ -1,0 +1,1 @@
+"""The job `campaign_report`: funnels and lifts of campaigns, over the whole history."""

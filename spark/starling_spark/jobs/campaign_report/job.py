@@ -1,0 +1,82 @@
+"""Edge: one report, from the progress of messages to Parquet."""
+
+import time
+from collections import defaultdict
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from typing import Final
+
+from pyspark.sql import DataFrame, SparkSession, types
+
+from starling_campaigns.lift import Arm, lift
+from starling_common.kafka.topics import CAMPAIGN_PROGRESS
+from starling_common.telemetry.logs import log
+from starling_spark.history.progress import ProgressSource, progress_read
+from starling_spark.jobs.campaign_report.settings import CampaignReportSettings
+from starling_spark.jobs.campaign_report.transform import FUNNEL_KEY, arms, funnel
+
+FUNNEL: Final = "funnel"
+LIFT: Final = "lift"
+_LIFT_COLUMNS: Final = (
+    "workspace string, campaign string, variant string, difference double, low double, high double, relative double, value double, "
+    "inconclusive boolean, people long, converted long, held_out_people long, held_out_converted long"
+)
+
+
+@dataclass(frozen=True, slots=True)
+class ReportRequest:
+    """One run: the directory of its Parquet files."""
+
+    out: str
+    overwrite: bool = False
+
+
+def report(source: ProgressSource, settings: CampaignReportSettings, request: ReportRequest) -> Mapping[str, int]:
+    """Write both parts, and return the number of rows of each, and of records that could not be read (`unreadable`).
+
+    Raises: the error of a failed task; AnalysisException when the directory exists.
+    """
+    with progress_read(source, settings.report_topic_prefix + CAMPAIGN_PROGRESS) as progress:
+        parts = {
+            FUNNEL: funnel(progress.steps).sort(*FUNNEL_KEY),
+            LIFT: lifts(source.spark, arms(progress.steps)),
+        }
+        counts = {part: _write(rows, part, request) for part, rows in parts.items()}
+        return {**counts, "unreadable": progress.unreadable}
+
+
+def lifts(spark: SparkSession, found: DataFrame) -> DataFrame:
+    """Return the lift of each variant, and of all variants of a campaign together, whose `variant` is null. Runs a Spark job.
+
+    Shape: in: `transform.arms`; out: columns of `GET /v1/campaigns/{key}/report`, and the people of both arms.
+    """
+    of_campaign: dict[tuple[str, str], dict[tuple[str | None, bool], Arm]] = defaultdict(lambda: defaultdict(Arm))
+    # One row a variant and arm: few enough for the driver.
+    for row in found.collect():
+        sums = of_campaign[row["workspace"], row["campaign"]]
+        for variant in {row["variant"], None}:
+            key = variant, row["held_out"]
+            sums[key] = sums[key].plus(Arm(row["people"], row["converted"], row["value"]))
+    rows = [row for (workspace, campaign), sums in sorted(of_campaign.items()) for row in _lift_rows(workspace, campaign, sums)]
+    return spark.createDataFrame(rows, types.StructType.fromDDL(_LIFT_COLUMNS))
+
+
+def _lift_rows(workspace: str, campaign: str, sums: Mapping[tuple[str | None, bool], Arm]) -> Iterator[tuple[object, ...]]:
+    for variant in (None, *sorted({name for name, _ in sums if name is not None})):
+        written_to, held_out = (sums.get((variant, side), Arm()) for side in (False, True))
+        people = (written_to.people, written_to.converted, held_out.people, held_out.converted)
+        yield (workspace, campaign, variant, *lift(written_to, held_out), *people)
+
+
+def _write(rows: DataFrame, part: str, request: ReportRequest) -> int:
+    began = time.monotonic()
+    cached = rows.cache()
+    try:
+        # A report is small enough for one file.
+        mode = "overwrite" if request.overwrite else "errorifexists"
+        cached.coalesce(1).write.mode(mode).parquet(f"{request.out.rstrip('/')}/{part}")
+        count = cached.count()
+    finally:
+        cached.unpersist()
+    log(__name__).info("report_part_written", part=part, rows=count, seconds=round(time.monotonic() - began, 1))
+    return count
