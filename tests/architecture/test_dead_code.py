@@ -29,6 +29,7 @@ class Record:
 """
 
 
+@pytest.mark.long
 def test_the_tree_has_no_dead_code(capsys: pytest.CaptureFixture[str]) -> None:
     assert main() == 0, capsys.readouterr().out
 

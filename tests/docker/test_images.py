@@ -74,6 +74,7 @@ def started(start: Callable[[Mapping[str, str], Path], "subprocess.Popen[bytes]"
         end(process)
 
 
+@pytest.mark.long
 @pytest.mark.skipif(ALL, reason="make test-images executes all steps of the Dockerfile")
 def test_the_environment_of_an_image_starts_its_process(tmp_path: Path) -> None:
     wheels, home = tmp_path / "wheels", tmp_path / "home"

@@ -45,6 +45,7 @@ def users_in(client: httpx.Client) -> set[str]:
     return {one["user_id"] for one in answer.json()["items"]} if answer.status_code == 200 else set()
 
 
+@pytest.mark.long
 def test_readers_of_offsets_go_on(broker: Broker, workspace: str, tables: Database, tmp_path: Path) -> None:
     log = Log(broker.stack.brokers, Registry(broker.stack.registry_url), workspace)
     name, written = f"{workspace}/vip", set()

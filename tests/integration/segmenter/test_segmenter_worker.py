@@ -107,6 +107,7 @@ def test_definitions_out_of_bounds_are_refused_and_the_others_take_effect(world:
     assert worker.terminate() == 0
 
 
+@pytest.mark.long
 def test_outcomes_of_messages_count_at_the_time_of_the_report(world: World, start: Callable[[str], Worker]) -> None:
     world.report("eve", "DELIVERED")
     world.flush()
@@ -131,6 +132,7 @@ def test_outcomes_of_messages_count_at_the_time_of_the_report(world: World, star
     assert worker.terminate() == 0
 
 
+@pytest.mark.long
 def test_a_pause_outlives_the_worker_and_its_end_emits_the_difference(world: World, start: Callable[[str], Worker]) -> None:
     world.define("twice", TWICE)
     world.define("once", {"event": "Order Completed"})
@@ -183,6 +185,7 @@ def test_every_change_is_emitted_once_whatever_is_killed(world: World, start: Ca
     assert sorted(world.feed("twice")) == sorted((user, "ENTERED", 1, "EVENT") for user in toggles)
 
 
+@pytest.mark.long
 def test_a_list_counts_whether_it_was_uploaded_before_or_after_the_segment(world: World, start: Callable[[str], Worker]) -> None:
     users = [f"u{number}" for number in range(40)]
     for user in users:
@@ -239,7 +242,7 @@ def test_the_users_of_an_account_count_for_each_other_across_partitions(world: W
     assert [exits[user] for user in affected] == [exits[buyer] for buyer in buyers for _ in range(6)]
 
 
-@pytest.mark.parametrize("name", ["received_at", "order"])
+@pytest.mark.parametrize("name", ["received_at", pytest.param("order", marks=pytest.mark.long)])
 def test_an_event_that_is_far_ahead_moves_no_stream_time(world: World, start: Callable[[str], Worker], name: str) -> None:
     world.define("recent", {"event": "Seen", "within": "7d"})
     ahead = wall_clock_micros() + 30 * DAY_MICROS
@@ -266,6 +269,7 @@ def test_an_event_that_is_far_ahead_moves_no_stream_time(world: World, start: Ca
     assert worker.terminate() == 0
 
 
+@pytest.mark.long
 def test_a_record_whose_key_has_no_workspace_is_refused_at_once(world: World, start: Callable[[str], Worker]) -> None:
     world.define("seen", {"event": "Seen"})
     worker = start("disk")

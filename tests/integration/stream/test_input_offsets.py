@@ -46,6 +46,7 @@ def _refused(rig: Rig, why: str) -> None:
     assert sorted(rig.read(f"{rig.stage}.out")) == written, "nothing was processed"
 
 
+@pytest.mark.long
 def test_a_deleted_group_does_not_fold_history_a_second_time(addressed: Rig, capsys: pytest.CaptureFixture[str]) -> None:
     rig = addressed
     sent = send_events(rig, 300)
@@ -64,6 +65,7 @@ def test_a_deleted_group_does_not_fold_history_a_second_time(addressed: Rig, cap
     assert counts_by_key(rig) == expected_counts(sent)
 
 
+@pytest.mark.long
 def test_offsets_that_were_set_forwards_skip_nothing(addressed: Rig) -> None:
     rig = addressed
     sent = send_events(rig, 300)

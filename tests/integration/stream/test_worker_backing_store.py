@@ -31,6 +31,10 @@ def _plans(rig: Rig) -> list[bytes]:
     return [value for _, key, value in rig.read(f"{rig.stage}.out") if key == b"plan"]
 
 
+def _long(failpoint: str) -> object:
+    return pytest.param(failpoint, marks=pytest.mark.long)
+
+
 def _metric(worker: Worker, name: str) -> float:
     """Return the sum over the labels."""
     with urllib.request.urlopen(f"http://127.0.0.1:{worker.port}/metrics", timeout=10) as answer:
@@ -70,7 +74,7 @@ def test_a_lost_disk_is_restored_from_cassandra(with_backing_store: Rig) -> None
     assert _metric(second, "starling_stream_restored_records_total") < 50
 
 
-@pytest.mark.parametrize("failpoint", [AFTER_COMMIT, AFTER_STORE, MID_FLUSH, AFTER_FLUSH])
+@pytest.mark.parametrize("failpoint", [AFTER_COMMIT, _long(AFTER_STORE), _long(MID_FLUSH), AFTER_FLUSH])
 def test_outputs_are_exactly_once_over_a_kill_and_a_lost_disk(with_backing_store: Rig, failpoint: str) -> None:
     sent = send_events(with_backing_store, 600)
     victim = with_backing_store.start(STARLING_FAILPOINT=f"{failpoint}:2", STARLING_UNIT_MAX_RECORDS="200")
@@ -160,6 +164,7 @@ def test_processing_continues_without_cassandra_and_the_states_are_flushed_later
         assert counts_by_key(with_backing_store) == expected_counts(sent)
 
 
+@pytest.mark.long
 def test_a_start_without_cassandra_replays_the_changelog_and_fills_cassandra_later(with_backing_store: Rig) -> None:
     assert with_backing_store.cassandra is not None
     direct = with_backing_store.cassandra
@@ -180,6 +185,7 @@ def test_a_start_without_cassandra_replays_the_changelog_and_fills_cassandra_lat
         assert counts_by_key(with_backing_store) == expected_counts(sent)
 
 
+@pytest.mark.long
 def test_changes_above_the_limit_are_dropped_and_filled_from_the_store(with_backing_store: Rig) -> None:
     assert with_backing_store.cassandra is not None
     direct = with_backing_store.cassandra
@@ -231,7 +237,7 @@ def test_another_layout_than_the_frozen_one_is_refused_with_the_cure(with_backin
     assert "STARLING_BACKING_STORE_BUCKETS is 64 and the states were written with 32: set it back" in second.log.read_text()
 
 
-@pytest.mark.parametrize("failpoint", [MID_FLUSH, AFTER_FLUSH])
+@pytest.mark.parametrize("failpoint", [_long(MID_FLUSH), AFTER_FLUSH])
 def test_late_writes_of_a_replaced_worker_do_no_harm(with_backing_store: Rig, failpoint: str) -> None:
     """Suspended within a flush, or before the checkpoint after it, for longer than its session; resumed afterwards."""
     sent = send_events(with_backing_store, 600)

@@ -108,6 +108,7 @@ def test_the_comparison_finds_a_planted_defect(broken: type[Oracle]) -> None:
         compare_until_different(OracleEngine(broken))
 
 
+@pytest.mark.long
 def test_a_run_reports_the_smallest_story_that_differs() -> None:
     assert run_stories(OracleEngine(), 50)
     with pytest.raises(Difference) as found:
