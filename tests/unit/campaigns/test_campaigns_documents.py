@@ -249,6 +249,48 @@ def test_an_error_of_a_target_names_its_place(changed: dict[str, Any], pointer: 
     assert [error.pointer for error in refused.value.errors] == [pointer]
 
 
+SES = {"provider": "ses", "topic_arn": "arn:aws:sns:eu-central-1:123456789012:mails", "configuration_set": "shop"}
+SENDGRID = {"provider": "sendgrid", "public_key": "MFkwEwYHKoZIzj0CAQYIKoZIzj0DAQcDQgAE" + "A" * 86 + "=="}
+DSN = {"provider": "dsn", "secret": "0123456789abcdef"}
+
+
+@pytest.mark.parametrize("callbacks", [SES, SENDGRID, DSN], ids=lambda one: one["provider"])
+def test_a_mail_target_takes_the_callbacks_of_its_provider(callbacks: dict[str, Any]) -> None:
+    document = {**SMTP, "callbacks": callbacks}
+    assert parse_target(document).settings["callbacks"] == callbacks
+    shown = shown_target(document)
+    assert shown["callbacks"].get("secret") == (MASK if "secret" in callbacks else None)
+    assert unmasked_target(shown, document) == document
+
+
+@pytest.mark.parametrize(
+    ("callbacks", "pointer", "text"),
+    [
+        ("ses", "/callbacks", "is not"),
+        ({}, "/callbacks", "'provider' is missing"),
+        ({"provider": "mailgun"}, "/callbacks/provider", "not valid"),
+        ({"provider": "ses"}, "/callbacks", "'topic_arn' is missing for ses"),
+        ({**SES, "topic_arn": "arn:aws:sqs:eu-central-1:123456789012:mails"}, "/callbacks/topic_arn", "not valid"),
+        ({**SES, "secret": "0123456789abcdef"}, "/callbacks/secret", "does not go with ses"),
+        ({"provider": "sendgrid", "public_key": "abc"}, "/callbacks/public_key", "not valid"),
+        ({"provider": "dsn"}, "/callbacks", "'secret' is missing for dsn"),
+        ({"provider": "dsn", "secret": "short"}, "/callbacks/secret", "not valid"),
+        ({**DSN, "url": "https://example.com"}, "/callbacks/url", "unknown field"),
+    ],
+)
+def test_an_error_in_callbacks_names_its_place(callbacks: Any, pointer: str, text: str) -> None:
+    with pytest.raises(DefinitionRefused) as refused:
+        parse_target({**SMTP, "callbacks": callbacks})
+    [error] = refused.value.errors
+    assert (error.pointer, text in error.message) == (pointer, True), error.message
+
+
+def test_another_provider_keeps_no_secret() -> None:
+    before = {**SMTP, "callbacks": DSN}
+    assert unmasked_target({**SMTP, "callbacks": SES}, before)["callbacks"] == SES
+    assert unmasked_target({**SMTP, "callbacks": {"provider": "dsn"}}, before)["callbacks"] == DSN
+
+
 def test_a_stored_policy_refuses_a_cap_of_nothing_with_all_other_errors() -> None:
     assert parse_stored_policy({"caps": [{"limit": 1, "per": "1d"}]}).caps[0].limit == 1
     with pytest.raises(DefinitionRefused) as refused:

@@ -21,6 +21,11 @@ MASK: Final = "***"
 SEALED: Final = "sealed:v1:"
 """The beginning of a stored secret, which is encrypted. Such a value was checked before its encryption."""
 
+SES: Final = "ses"
+SENDGRID: Final = "sendgrid"
+DSN: Final = "dsn"
+"""The providers whose callbacks the tracker takes for mails: Amazon SES by SNS, SendGrid, and delivery status notifications."""
+
 Schema = dict[str, Any]
 
 
@@ -35,12 +40,22 @@ class Kind:
 
 @dataclass(frozen=True, slots=True)
 class TargetField:
-    """One field of a target. `secret`: responses mask it. `fields`: those of an object, whose `kind` is None then."""
+    """One field of a target. `secret`: responses mask it. `fields`: those of an object, whose `kind` is None then.
+
+    `variants`: of an object whose first field selects the others: value of that field -> the names of the fields that go with it,
+    each with whether it is required.
+    """
 
     kind: Kind | None
     required: bool = True
     secret: bool = False
     fields: "Mapping[str, TargetField] | None" = None
+    variants: Mapping[str, Mapping[str, bool]] | None = None
+
+    @property
+    def selector(self) -> str | None:
+        """Return the name of the field that selects the others; None without `variants`."""
+        return None if self.fields is None or self.variants is None else next(iter(self.fields))
 
 
 def _pattern(pattern: str, most: int, expected: str) -> Kind:
@@ -89,6 +104,16 @@ _SENDER: Final = _pattern(
 _SUBJECT: Final = _pattern(r"^(mailto:[^\s@]{1,64}@[^\s@]{1,200}|https://[^\s]{1,1000})$", 1_100, "a mailto: or an https: address")
 _EC_KEY: Final = _pattern("^[A-Za-z0-9_-]+={0,2}$", 200, "a key in base64url")
 _TOPIC: Final = _pattern("^[A-Za-z0-9._-]+$", 249, "the name of a topic")
+_TOPIC_ARN: Final = _pattern(
+    "^arn:aws(-cn|-us-gov)?:sns:[a-z0-9-]{1,32}:[0-9]{12}:[A-Za-z0-9_-]{1,256}$", 340,
+    "the ARN of a topic of SNS, such as arn:aws:sns:eu-central-1:123456789012:mails",
+)  # fmt: skip
+_SES_NAME: Final = _pattern("^[A-Za-z0-9_-]{1,64}$", 64, "1 to 64 letters, digits, _ and -")
+_VERIFICATION_KEY: Final = _pattern(
+    "^MFkwEwYHKoZIzj0CAQYIKoZIzj0DAQcDQgAE[A-Za-z0-9+/]{86}==$", 124,
+    "the verification key of the event webhook: 124 characters of base64 that begin with MFkwEwYHKoZIzj0C",
+)  # fmt: skip
+_SHARED_SECRET: Final = _pattern("^[!-~]{16,200}$", 200, "16 to 200 characters of ASCII, without spaces")
 _URL: Final = Kind(
     _is_url,
     {"type": "string", "minLength": 1, "maxLength": MAX_URL_CHARACTERS},
@@ -115,6 +140,22 @@ CHANNEL_FIELDS: Final[Mapping[str, Mapping[str, TargetField]]] = {
                 "domain": TargetField(_HOST),
                 "selector": TargetField(_NAME),
                 "private_key": TargetField(_PRIVATE_KEY, secret=True),
+            },
+        ),
+        "callbacks": TargetField(
+            None,
+            required=False,
+            fields={
+                "provider": TargetField(_choice(SES, SENDGRID, DSN)),
+                "topic_arn": TargetField(_TOPIC_ARN, required=False),
+                "configuration_set": TargetField(_SES_NAME, required=False),
+                "public_key": TargetField(_VERIFICATION_KEY, required=False),
+                "secret": TargetField(_SHARED_SECRET, required=False, secret=True),
+            },
+            variants={
+                SES: {"topic_arn": True, "configuration_set": False},
+                SENDGRID: {"public_key": True},
+                DSN: {"secret": True},
             },
         ),
     },
@@ -211,12 +252,31 @@ def _check(fields: Fields, table: Mapping[str, TargetField], location: Location)
             if inner is not None:
                 refuse_unknown_fields(inner, frozenset(field.fields), child)
                 _check(inner, field.fields, child)
+                _check_variant(inner, field, child)
         elif field.secret and value == MASK:
             child.refuse("wrong_type", f"{MASK} stands for a stored value, and there is none", expected)
         elif field.secret and isinstance(value, str) and value.startswith(SEALED):
             continue
         elif field.kind is not None and not field.kind.is_valid(value):
             child.refuse("wrong_type", f"the value is not valid for {name!r}", expected)
+
+
+def _check_variant(fields: Fields, field: TargetField, location: Location) -> None:
+    """Refuse the fields that do not go with the selected variant, and those of it that are missing."""
+    selector, variants, table = field.selector, field.variants, field.fields
+    if selector is None or variants is None or table is None:
+        return
+    selected = fields.get(selector)
+    allowed = variants.get(selected) if isinstance(selected, str) else None
+    if allowed is None:
+        return  # refused already
+    for name, one in table.items():
+        is_given = fields.get(name) is not None
+        if is_given and name != selector and name not in allowed:
+            location.at(name).refuse("wrong_type", f"{name!r} does not go with {selected}", "only " + ", ".join(allowed))
+        elif not is_given and allowed.get(name):
+            expected = "" if one.kind is None else one.kind.expected
+            location.refuse("missing_field", f"{name!r} is missing for {selected}", f'"{name}": {expected}')
 
 
 def shown_target(document: Mapping[str, Any]) -> dict[str, Any]:
@@ -269,5 +329,7 @@ def _completed(document: Mapping[str, Any], before: Mapping[str, Any], table: Ma
         if field.secret and (name not in found or found[name] == MASK):
             found[name] = stored
         elif field.fields is not None and isinstance(found.get(name), Mapping) and isinstance(stored, Mapping):
-            found[name] = _completed(found[name], stored, field.fields)
+            selector = field.selector
+            if selector is None or found[name].get(selector) == stored.get(selector):  # another variant keeps no secret
+                found[name] = _completed(found[name], stored, field.fields)
     return found
