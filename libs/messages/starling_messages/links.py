@@ -5,13 +5,15 @@ import binascii
 import hashlib
 from collections.abc import Mapping
 from enum import StrEnum
-from typing import Final, NamedTuple
+from typing import Final, NamedTuple, TypeVar
 
 import msgspec
 from cryptography.exceptions import InvalidTag
 from cryptography.hazmat.primitives.ciphers.aead import AESSIV
 from cryptography.hazmat.primitives.hashes import SHA256
 from cryptography.hazmat.primitives.kdf.hkdf import HKDF
+
+T = TypeVar("T")
 
 MAX_TOKEN_CHARACTERS: Final = 8_192
 """A longer token is not decoded."""
@@ -29,6 +31,17 @@ class LinkKind(StrEnum):
     UNSUBSCRIBE = "u"
 
 
+CALLBACK_HEADER: Final = "X-Starling-Delivery"
+"""The header of a mail with the token of its callbacks."""
+CALLBACK_FIELD: Final = "starling"
+"""The name of that token where a provider takes a value with a message, and repeats it in its callbacks."""
+TEST: Final = "test"
+"""In place of a token: the message is a test, and what becomes of it is not reported."""
+
+_CALLBACK: Final = b"p"
+_PROOF: Final = b"proof"
+
+
 class Link(NamedTuple):
     """The message of a link. `url`: of a click, where it leads; else empty."""
 
@@ -40,6 +53,13 @@ class Link(NamedTuple):
     campaign: str | None
     purpose: str | None
     url: str = ""
+
+
+class Callback(NamedTuple):
+    """The message that a provider reports about. `digest`: of its address, as that of a suppression."""
+
+    link: Link
+    digest: str
 
 
 class Links:
@@ -55,11 +75,33 @@ class Links:
 
     def token(self, kind: LinkKind, link: Link) -> str:
         """Return the token of a link: URL-safe characters without padding."""
-        sealed = self._ciphers[self._newest].encrypt(msgspec.msgpack.encode(link), [kind.encode()])
-        return base64.urlsafe_b64encode(self._newest + sealed).rstrip(b"=").decode()
+        return self._sealed(msgspec.msgpack.encode(link), kind.encode())
 
     def read(self, kind: LinkKind, token: str) -> Link | None:
         """Return the link of a token; None if the token was not written with one of the keys for this kind."""
+        return _decoded(self._opened(token, kind.encode()), Link)
+
+    def callback_token(self, callback: Callback) -> str:
+        """Return the token that a message carries to its provider, which repeats it in callbacks."""
+        return self._sealed(msgspec.msgpack.encode(callback), _CALLBACK)
+
+    def read_callback(self, token: str) -> Callback | None:
+        """Return the message of a token; None if the token was not written with one of the keys for callbacks."""
+        return _decoded(self._opened(token, _CALLBACK), Callback)
+
+    def proof(self, data: bytes) -> str:
+        """Return a proof that this installation has accepted these bytes before."""
+        return self._sealed(hashlib.sha256(data).digest(), _PROOF)
+
+    def proves(self, proof: str, data: bytes) -> bool:
+        """Return whether `proof` was written for these bytes with one of the keys."""
+        return self._opened(proof, _PROOF) == hashlib.sha256(data).digest()
+
+    def _sealed(self, plain: bytes, use: bytes) -> str:
+        sealed = self._ciphers[self._newest].encrypt(plain, [use])
+        return base64.urlsafe_b64encode(self._newest + sealed).rstrip(b"=").decode()
+
+    def _opened(self, token: str, use: bytes) -> bytes | None:
         if len(token) > MAX_TOKEN_CHARACTERS:
             return None
         try:
@@ -70,9 +112,18 @@ class Links:
         if cipher is None or len(data) <= _KEY_ID_BYTES + _SIV_BYTES:
             return None
         try:
-            return msgspec.msgpack.decode(cipher.decrypt(data[_KEY_ID_BYTES:], [kind.encode()]), type=Link)
-        except (InvalidTag, msgspec.DecodeError):
+            return cipher.decrypt(data[_KEY_ID_BYTES:], [use])
+        except InvalidTag:
             return None
+
+
+def _decoded(plain: bytes | None, shape: type[T]) -> T | None:
+    if plain is None:
+        return None
+    try:
+        return msgspec.msgpack.decode(plain, type=shape)
+    except msgspec.DecodeError:
+        return None
 
 
 def _key_id(key: bytes) -> bytes:

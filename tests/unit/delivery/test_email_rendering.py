@@ -2,6 +2,7 @@
 
 import email
 import email.policy
+import json
 from datetime import UTC, datetime
 from typing import Any
 
@@ -10,8 +11,11 @@ import pytest
 from cryptography.hazmat.primitives import serialization
 from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
 
+from starling_delivery.channels.email.callbacks import provider_headers
 from starling_delivery.channels.email.rendering import Mail, MailRefused, OtherPage, mail_of, split_mail
 from starling_delivery.channels.email.signing import KeyRefused, Signer, relaxed_body
+from starling_messages.links import Callback, Links
+from starling_policy import address_digest
 from tests.unit.delivery.messages import key_pair, message
 
 AT = datetime(2026, 12, 1, 9, tzinfo=UTC)
@@ -144,3 +148,68 @@ def test_an_ed25519_key_signs_too_and_others_are_refused() -> None:
     for bad in ("", "-----BEGIN PRIVATE KEY-----\nQUJD\n-----END PRIVATE KEY-----\n"):
         with pytest.raises(KeyRefused):
             Signer.of("example.com", "s1", bad)
+
+
+SES = {"provider": "ses", "topic_arn": "arn:aws:sns:eu-central-1:123456789012:mails", "configuration_set": "shop"}
+LINKS = Links({"first": b"1" * 32})
+
+
+def called_back(callbacks: dict[str, str], signer: Signer | None = None, **more: Any) -> Mail:
+    headers = provider_headers(message(**more), callbacks, LINKS)
+    return mail_of(message(**more), "shop@example.com", LINK, AT, signer, headers)
+
+
+def token_of(text: str) -> Callback | None:
+    return LINKS.read_callback("".join(text.split()))
+
+
+def test_a_mail_names_its_message_to_the_provider() -> None:
+    found = parsed(called_back(SES))
+    callback = token_of(found["X-Starling-Delivery"])
+    assert callback is not None
+    assert (callback.link.delivery_id, callback.link.target_key) == ("d1", "main-smtp")
+    assert callback.digest == address_digest("ada@example.net")
+    assert found["X-SES-CONFIGURATION-SET"] == "shop"
+    assert found["X-SMTPAPI"] is None
+    assert parsed(mail())["X-Starling-Delivery"] is None
+
+
+@pytest.mark.parametrize("user_id", ["ada", "ü" * 256])
+def test_sendgrid_repeats_the_token_however_long_it_is(user_id: str) -> None:
+    found = parsed(called_back({"provider": "sendgrid", "public_key": "k"}, user_id=user_id))
+    arguments = json.loads(found["X-SMTPAPI"])["unique_args"]
+    callback = token_of(arguments["starling"])
+    assert callback is not None
+    assert callback.link.user_id == user_id
+    assert token_of(found["X-Starling-Delivery"]) == callback
+
+
+def test_the_mail_of_a_test_names_no_message() -> None:
+    found = parsed(called_back({"provider": "dsn", "secret": "s"}, is_test=True))
+    assert found["X-Starling-Delivery"] == "test"
+
+
+def test_no_keys_no_token() -> None:
+    headers = provider_headers(message(), SES, None)
+    assert [name for name, _ in headers.headers] == [b"X-SES-CONFIGURATION-SET"]
+
+
+@pytest.mark.parametrize(
+    ("callbacks", "replaced"),
+    [
+        (SES, ("Message-ID", "Date", "X-SES-CONFIGURATION-SET")),
+        ({"provider": "sendgrid", "public_key": "k"}, ("X-SMTPAPI",)),
+        ({"provider": "dsn", "secret": "s"}, ()),
+    ],
+)
+def test_a_signature_survives_the_headers_that_a_provider_replaces(callbacks: dict[str, str], replaced: tuple[str, ...]) -> None:
+    pem, record = key_pair()
+    made = called_back(callbacks, Signer.of("example.com", "s1", pem))
+    sent = email.message_from_bytes(made.data)
+    headers, body = split_mail(made.data)
+    kept = [(name, value) for name, value in headers if name.decode().lower() not in {one.lower() for one in replaced}]
+    data = b"".join(name + b":" + value + b"\r\n" for name, value in kept) + b"Message-ID: <own@provider>\r\n" * bool(
+        "Message-ID" in replaced
+    )
+    assert all(sent[name] is not None for name in replaced)
+    assert dkim.verify(data + b"\r\n" + body, dnsfunc=lambda _name, **_more: record)

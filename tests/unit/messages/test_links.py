@@ -6,7 +6,7 @@ import msgspec
 import pytest
 from cryptography.hazmat.primitives.ciphers.aead import AESSIV
 
-from starling_messages.links import Link, LinkKind, Links
+from starling_messages.links import Callback, Link, LinkKind, Links
 
 LINK = Link("acme", "ada/ü", "d-1", "email", "smtp", "win-back", "marketing", "https://shop.example.com/?a=b")
 KEYS = {"first": b"1" * 32}
@@ -50,3 +50,21 @@ def test_another_cipher_key_cannot_write_a_token() -> None:
     key_id = base64.urlsafe_b64decode(links.token(LinkKind.OPEN, LINK)[:8])[:4]
     forged = key_id + AESSIV(b"3" * 64).encrypt(msgspec.msgpack.encode(LINK), [b"o"])
     assert links.read(LinkKind.OPEN, base64.urlsafe_b64encode(forged).rstrip(b"=").decode()) is None
+
+
+def test_the_token_of_a_callback_is_none_of_a_link() -> None:
+    links, callback = Links(KEYS), Callback(LINK._replace(url=""), "d" * 64)
+    token = links.callback_token(callback)
+    assert links.read_callback(token) == callback
+    assert [links.read(kind, token) for kind in LinkKind] == [None] * len(LinkKind)
+    assert links.read_callback(links.token(LinkKind.OPEN, LINK)) is None
+    assert Links({"second": b"2" * 32}).read_callback(token) is None
+
+
+def test_a_proof_is_of_the_same_bytes_alone() -> None:
+    links = Links(KEYS)
+    proof = links.proof(b"body")
+    assert Links({"second": b"2" * 32, **KEYS}).proves(proof, b"body")
+    assert not links.proves(proof, b"bodY")
+    assert not Links({"second": b"2" * 32}).proves(proof, b"body")
+    assert not links.proves(links.token(LinkKind.OPEN, LINK), b"body")

@@ -15,6 +15,7 @@ from starling_common.http.outbound.addresses import AddressRefused
 from starling_common.http.outbound.lookups import Lookups
 from starling_common.tls import tls_context
 from starling_delivery.channel import Again, Answer, Bounced, Delivered, Impossible, Message, Unknown
+from starling_delivery.channels.email.callbacks import provider_headers
 from starling_delivery.channels.email.connections import Connection, Connections, Guard
 from starling_delivery.channels.email.rendering import Mail, MailLinks, MailRefused, OtherPage, is_unsubscribable, mail_of
 from starling_delivery.channels.email.signing import KeyRefused, Signer
@@ -57,13 +58,15 @@ class EmailChannel:
         *,
         deadline_seconds: float = 15.0,
         links: MailLinks | None = None,
+        callbacks: Links | None = None,
         passed: Callable[[str], None] = lambda _: None,
     ) -> None:
-        """`passed`: called at failpoints. `deadline_seconds` bounds a whole attempt."""
+        """`passed`: called at failpoints. `deadline_seconds` bounds a whole attempt. `callbacks`: writes tokens of callbacks."""
         self._definitions = definitions
         self._connections = connections
         self._deadline_seconds = deadline_seconds
         self._links = links
+        self._callbacks = callbacks
         self._passed = passed
         self._signers: dict[tuple[str, str], tuple[int, Signer]] = {}
 
@@ -79,7 +82,15 @@ class EmailChannel:
             email.connections_per_target,
             settings.timeout_seconds,
         )
-        return cls(definitions, connections, deadline_seconds=settings.timeout_seconds, links=_links(settings), passed=passed)
+        keys = settings.link_keys
+        return cls(
+            definitions,
+            connections,
+            deadline_seconds=settings.timeout_seconds,
+            links=_links(settings),
+            callbacks=Links(keys) if keys else None,
+            passed=passed,
+        )
 
     def hold(self, message: Message) -> Park | None:
         """Return why no such mail is sent by this process: without a link to unsubscribe only transactional ones are."""
@@ -96,7 +107,7 @@ class EmailChannel:
             return Impossible("target_archived")
         attempt = _Attempt()
         try:
-            mail = mail_of(message, target.target.settings["from"], self._links, datetime.now(UTC), self._signer(target))
+            mail = self._mail(message, target)
             async with asyncio.timeout(self._deadline_seconds), self._connections.slot(target.workspace, target.key):
                 return await self._attempt(target, mail, attempt)
         except MailRefused as refused:
@@ -109,6 +120,12 @@ class EmailChannel:
     async def close(self) -> None:
         """Close the connections."""
         await self._connections.close()
+
+    def _mail(self, message: Message, target: KnownTarget) -> Mail:
+        assert target.target is not None  # noqa: S101 - `send` has compared it
+        settings = target.target.settings
+        provider = provider_headers(message, settings.get("callbacks"), self._callbacks)
+        return mail_of(message, settings["from"], self._links, datetime.now(UTC), self._signer(target), provider)
 
     def _signer(self, target: KnownTarget) -> Signer | None:
         assert target.target is not None  # noqa: S101 - `send` has compared it

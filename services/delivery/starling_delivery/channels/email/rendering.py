@@ -14,6 +14,7 @@ from urllib.parse import urlencode
 import idna
 
 from starling_delivery.channel import Message
+from starling_delivery.channels.email.callbacks import NO_PROVIDER, ProviderHeaders
 from starling_delivery.channels.email.signing import Header, Signer
 from starling_policy import TRANSACTIONAL
 
@@ -72,7 +73,14 @@ class OtherPage:
         return html
 
 
-def mail_of(message: Message, from_address: str, links: MailLinks | None, at: datetime, signer: Signer | None) -> Mail:
+def mail_of(
+    message: Message,
+    from_address: str,
+    links: MailLinks | None,
+    at: datetime,
+    signer: Signer | None,
+    provider: ProviderHeaders = NO_PROVIDER,
+) -> Mail:
     """Return the mail of a message. `at`: its date, with a time zone. Without `links` only a transactional mail can be sent.
 
     Its `Message-ID` depends on the delivery alone. Raises: MailRefused.
@@ -100,10 +108,11 @@ def mail_of(message: Message, from_address: str, links: MailLinks | None, at: da
             (b"List-Unsubscribe-Post", b" List-Unsubscribe=One-Click"),
         ]
     headers, body = split_mail(mail.as_bytes())
-    headers = [*head, *headers]
+    headers = [*head, *provider.headers, *headers]
     if any(len(line) > _MOST_LINE_BYTES for _, value in headers for line in value.split(b"\r\n")):
         raise MailRefused(f"a header has a line of more than {_MOST_LINE_BYTES} bytes")
-    signature = b"" if signer is None else signer.header(headers, body)
+    signed = [header for header in headers if header[0].lower() not in provider.replaced]
+    signature = b"" if signer is None else signer.header(signed, body)
     lines = b"".join(name + b":" + value + b"\r\n" for name, value in headers)
     return Mail(sender, recipient, signature + lines + b"\r\n" + body)
 
