@@ -22,6 +22,7 @@ from starling_common.kafka.topics import (
     DELIVERY,
     MEMBERSHIP_STATE,
     MESSENGER_PROGRESS,
+    SUPPRESSIONS,
     load_catalogue,
 )
 from starling_common.outcome import Done
@@ -89,7 +90,7 @@ def campaigns(purpose: str) -> Campaigns:
 
 
 def messenger(purpose: str) -> Service[Any]:
-    formats = Formats(codec(REQUEST_TOPICS["email"]), codec(DELIVERY), codec(CAMPAIGN_PROGRESS))
+    formats = Formats(codec(REQUEST_TOPICS["email"]), codec(DELIVERY), codec(CAMPAIGN_PROGRESS), codec(SUPPRESSIONS))
     sources = Sources(lambda: (known, 0), lambda *_address: None)
     known = campaigns(purpose)
     reporter = ProgressReporter(codec(MESSENGER_PROGRESS), lambda: 0)

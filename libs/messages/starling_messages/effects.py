@@ -15,6 +15,8 @@ CONVERTED: Final = "CONVERTED"
 SUPPRESSED: Final = "SUPPRESSED"
 FAILED: Final = "FAILED"
 BOUNCED: Final = "BOUNCED"
+ARRIVED: Final = frozenset({"DELIVERED", "OPENED", "CLICKED"})
+"""Outcomes that prove that the address takes messages."""
 
 MACHINE: Final = "machine"
 """The detail of an outcome that a program caused, such as a scanner of links. Reports do not count it."""
@@ -60,4 +62,14 @@ class Report:
     reason: str | None = None
 
 
-Effect: TypeAlias = Request | Step | Report
+@dataclass(frozen=True, slots=True)
+class Suppress:
+    """An address that gets no more messages in a channel, because of an outcome. `digest`, `kind`: see `Suppression`."""
+
+    message: Decided
+    channel: str
+    digest: str
+    kind: str
+
+
+Effect: TypeAlias = Request | Step | Report | Suppress

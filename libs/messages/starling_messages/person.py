@@ -17,6 +17,7 @@ from starling_common.time.instants import format_instant
 from starling_common.values import deterministic_id
 from starling_messages.campaigns import InForce, Use, Workspace
 from starling_messages.effects import (
+    ARRIVED,
     BOUNCED,
     CONVERTED,
     FAILED,
@@ -29,6 +30,7 @@ from starling_messages.effects import (
     Report,
     Request,
     Step,
+    Suppress,
 )
 from starling_messages.state import (
     DROPPED,
@@ -62,6 +64,7 @@ from starling_policy import (
 )
 from starling_policy.bounds import MAX_PENDING
 from starling_policy.checks import CANCELLED, EXPIRED, HOLDOUT, LEFT_SEGMENT, TOO_MANY, addresses_of
+from starling_policy.person import SOFT_BOUNCES
 
 CONTEXT_TOO_LARGE: Final = "context_too_large"
 UNKNOWN: Final = "unknown"
@@ -77,6 +80,8 @@ EARLIEST_ZONE_MS: Final = 14 * 3_600_000
 """The offset of UTC+14, where a local time comes first."""
 LEDGER_MS: Final = 90 * 86_400_000
 """The longest window of a cap."""
+MOST_SOFT_BOUNCES: Final = 5
+"""An address is suppressed after so many soft bounces in a row."""
 _BY_DEFINITION: Final = frozenset({"DEFINITION", "MERGE"})
 _GIVES_BACK: Final = frozenset({FAILED, SUPPRESSED, BOUNCED})
 """Outcomes that give the slot of a cap back."""
@@ -110,12 +115,13 @@ class Happened(NamedTuple):
 
 
 class Outcome(NamedTuple):
-    """A report of a channel or the tracker. `at`: epoch ms of the clock in use."""
+    """A report of a channel or the tracker. `at`: epoch ms of the clock in use. `soft_bounce`: see `Reached`."""
 
     delivery_id: str
     outcome: str
     reason: str | None
     at: int
+    soft_bounce: str | None = None
 
 
 @dataclass
@@ -203,9 +209,11 @@ class Addressee:
         if message is None or message.status != REQUESTED:
             return
         if not message.reached(outcome.outcome):
-            message.outcomes.append(Reached(outcome.outcome, outcome.at, outcome.reason))
+            message.outcomes.append(Reached(outcome.outcome, outcome.at, outcome.reason, soft_bounce=outcome.soft_bounce))
             if outcome.outcome != SENDING:
                 self.effects.append(Step(message, outcome.outcome, outcome.at, outcome.reason))
+            if outcome.soft_bounce is not None:
+                self._softly_bounces(message, outcome.soft_bounce)
         if outcome.outcome in _GIVES_BACK:
             self._gives_back(message, outcome.delivery_id)
 
@@ -455,6 +463,21 @@ class Addressee:
         self.effects.append(Step(message, CONVERTED, event.at, None, event.value))
         if message.status == REQUESTED:
             self.effects.append(Report(message, found, CONVERTED, event.at))
+
+    def _softly_bounces(self, last: Decided, digest: str) -> None:
+        """Suppress an address whose newest messages have all bounced. One that arrived in between ends the row."""
+        channel, count = self._channel(last), 0
+        for message in reversed(self.state.decided):
+            if any(one.soft_bounce == digest for one in message.outcomes):
+                count += 1
+            elif self._channel(message) == channel and any(message.reached(outcome) for outcome in ARRIVED):
+                break
+        if count >= MOST_SOFT_BOUNCES and channel is not None:
+            self.effects.append(Suppress(last, channel, digest, SOFT_BOUNCES))
+
+    def _channel(self, message: Decided) -> str | None:
+        found = self.campaigns.campaigns.get(message.campaign)
+        return None if found is None else found.campaign.rules.channel
 
     def _gives_back(self, message: Decided, failed: str) -> None:
         """Give the slot of a message back once all its devices have failed, which wakes those that wait for one."""

@@ -69,12 +69,13 @@ class Pending(msgspec.Struct, array_like=True):
 
 
 class Reached(msgspec.Struct, array_like=True, frozen=True):
-    """An outcome of a message. `at`: epoch ms, stream time."""
+    """An outcome of a message. `at`: epoch ms, stream time. `soft_bounce`: the digest of the address that bounced for now."""
 
     outcome: str
     at: int
     reason: str | None = None
     value: float | None = None
+    soft_bounce: str | None = None
 
 
 class Decided(msgspec.Struct, array_like=True):

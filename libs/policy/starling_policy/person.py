@@ -9,9 +9,10 @@ from starling_policy.bounds import MAX_CANCELLATIONS, MAX_CONSENT_CHANGES, MAX_D
 from starling_policy.campaign import MessageRules
 
 HARD_BOUNCE: Final = "hard_bounce"
+SOFT_BOUNCES: Final = "soft_bounces"
 COMPLAINT: Final = "complaint"
 UPLOADED: Final = "uploaded"
-SUPPRESSION_KINDS: Final = (HARD_BOUNCE, COMPLAINT, UPLOADED)
+SUPPRESSION_KINDS: Final = (HARD_BOUNCE, SOFT_BOUNCES, COMPLAINT, UPLOADED)
 
 
 class PastMessage(NamedTuple):

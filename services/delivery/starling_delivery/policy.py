@@ -197,7 +197,7 @@ class Step:
 
     Shape: `outcome` goes to events.delivery, except None; `retry` to the tier of `tier_seconds`; `dead` is the reason of a dead
            letter; `disable` disables the target; `postponed`: no attempt was made; `suppress`: the kind under which the address is
-           suppressed.
+           suppressed; `soft_bounce`: the address has bounced and may be good, which the messenger counts.
     """
 
     outcome: str | None
@@ -209,6 +209,7 @@ class Step:
     disable: bool = False
     postponed: bool = False
     suppress: str | None = None
+    soft_bounce: bool = False
 
 
 class Park(NamedTuple):
@@ -250,7 +251,7 @@ def after_message(request: Request, answer: Answer, schedule: Schedule, now_ms: 
         case Unknown():
             return Step("FAILED", UNKNOWN)
         case Bounced(why, status_code, is_hard):
-            return Step("BOUNCED", why, status_code, suppress=HARD_BOUNCE if is_hard else None)
+            return Step("BOUNCED", why, status_code, suppress=HARD_BOUNCE if is_hard else None, soft_bounce=not is_hard)
         case Again():
             # Counted as attempted before the limits are compared.
             begun = request if request["attempt"] > 1 else {**request, "first_attempt_at": now_ms}

@@ -15,6 +15,7 @@ from starling_common.time.instants import record_timestamp_ms, wall_clock_ms
 from starling_common.values import deterministic_id, record_key
 from starling_common.wire import Codec, Record, Registry
 from starling_delivery.policy import Request, Step
+from starling_policy import address_digest
 
 PRODUCED_BY: Final = "delivery"
 
@@ -136,6 +137,7 @@ def _report(request: Request, step: Step, outcome: str) -> dict[str, Any]:
         "event_time": wall_clock_ms(),
         "correlation_id": request["correlation_id"],
         "campaign": request.get("campaign"),
+        "soft_bounce": address_digest(request["address"]) if step.soft_bounce else None,
     }
 
 

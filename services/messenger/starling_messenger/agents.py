@@ -25,7 +25,7 @@ _CHANGE_FIELDS: Final = (
     "received_at", "workspace", "user_id", "segment_key", "status", "sequence", "effective_at", "cause", "correlation_id",
 )  # fmt: skip
 _PROFILE_FIELDS: Final = ("received_at", "event_time", "change", "traits", "correlation_id", "order", "previous_order")
-_REPORT_FIELDS: Final = ("received_at", "event_time", "delivery_id", "outcome", "detail", "campaign")
+_REPORT_FIELDS: Final = ("received_at", "event_time", "delivery_id", "outcome", "detail", "campaign", "soft_bounce")
 _CONSENT_FIELDS: Final = ("received_at", "workspace", "user_id", "channel", "purpose", "granted", "changed_at", "source")
 _new = tuple.__new__  # hot: a named tuple's own constructor takes twice as long
 _TRAIT_CHANGES: Final = frozenset({"TRAITS", "COMPUTED", "GROUP", "LINKED"})
@@ -53,6 +53,7 @@ class Reported(NamedTuple):
     outcome: str
     reason: str | None
     event_time: int
+    soft_bounce: str | None
 
 
 @dataclass(frozen=True, slots=True)
@@ -215,7 +216,7 @@ class Messenger:
             return
         person = self._advanced(record.key, unit)
         at = outcome_instant(reported.event_time, self.clock, unit.stream_time_ms)
-        person.reports(Outcome(reported.delivery_id, reported.outcome, reported.reason, at))
+        person.reports(Outcome(reported.delivery_id, reported.outcome, reported.reason, at, reported.soft_bounce))
         self._conclude(record.key, person, unit)
 
     def _consent(self, record: Inbound, unit: Unit[PersonState]) -> None:
@@ -307,10 +308,10 @@ def _report_decoder(codec: Codec) -> Callable[[bytes], Decoded]:
     read = FieldReader(codec, _REPORT_FIELDS)
 
     def decode(value: bytes) -> Decoded:
-        received_at, event_time, delivery_id, outcome, detail, campaign = read(value)
+        received_at, event_time, delivery_id, outcome, detail, campaign, soft_bounce = read(value)
         # The step of a program would be the first of its kind, and hide that of the person.
         is_counted = campaign is not None and detail != MACHINE
-        reported = Reported(delivery_id, outcome, detail, event_time) if is_counted else None
+        reported = Reported(delivery_id, outcome, detail, event_time, soft_bounce) if is_counted else None
         return Decoded(reported, reported_at(received_at, event_time), None)
 
     return decode

@@ -6,11 +6,11 @@ from dataclasses import dataclass
 from typing import Any, Final
 
 from starling_common.headers import record_headers
-from starling_common.kafka.topics import CAMPAIGN_PROGRESS, DELIVERY
+from starling_common.kafka.topics import CAMPAIGN_PROGRESS, DELIVERY, SUPPRESSIONS
 from starling_common.settings import Clock
-from starling_common.values import deterministic_id
+from starling_common.values import deterministic_id, record_key
 from starling_common.wire import Codec
-from starling_messages.effects import Effect, Report, Request, Step
+from starling_messages.effects import Effect, Report, Request, Step, Suppress
 from starling_messages.person import Addressee
 from starling_messages.state import HELD_OUT, PersonState
 from starling_policy.bounds import DAY_MS
@@ -28,6 +28,7 @@ class Formats:
     request: Codec
     report: Codec
     progress: Codec
+    suppression: Codec
 
 
 class Emitter:
@@ -40,7 +41,8 @@ class Emitter:
         """Emit the effects in their order. `now_micros`: wall clock."""
         for effect in person.effects:
             topic, value, correlation_id = self._encoded(effect, person, now_micros)
-            unit.emit(topic, key, value, now_micros, record_headers(correlation_id, STAGE))
+            place = _address_key(effect, person) if isinstance(effect, Suppress) else key
+            unit.emit(topic, place, value, now_micros, record_headers(correlation_id, STAGE))
         person.effects.clear()
 
     def _encoded(self, effect: Effect, person: Addressee, now_micros: int) -> tuple[str, bytes, str]:
@@ -58,6 +60,9 @@ class Emitter:
                 return DELIVERY, self._formats.report.encode(report), effect.message.correlation_id
             case Step():
                 return CAMPAIGN_PROGRESS, self._formats.progress.encode(common | _step(effect)), effect.message.correlation_id
+            case Suppress():
+                suppressed = _suppression(effect, person, now_micros)
+                return SUPPRESSIONS, self._formats.suppression.encode(suppressed), effect.message.correlation_id
 
 
 def _request(request: Request, now_ms: int) -> dict[str, Any]:
@@ -127,6 +132,22 @@ def _step(step: Step) -> dict[str, Any]:
         "is_first": message.is_first,
         "correlation_id": message.correlation_id,
     }
+
+
+def _suppression(suppress: Suppress, person: Addressee, now_micros: int) -> dict[str, Any]:
+    return {
+        "received_at": now_micros,
+        "workspace": person.workspace,
+        "channel": suppress.channel,
+        "digest": suppress.digest,
+        "kind": suppress.kind,
+        "changed_at": now_micros // 1000,
+        "correlation_id": suppress.message.correlation_id,
+    }
+
+
+def _address_key(suppress: Suppress, person: Addressee) -> bytes:
+    return record_key(person.workspace, f"{suppress.channel}/{suppress.digest}")
 
 
 def outcome_instant(event_time_ms: int, clock: Clock, stream_time_ms: int) -> int:

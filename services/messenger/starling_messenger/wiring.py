@@ -55,7 +55,9 @@ def open_service(settings: Settings) -> Iterator[Service[PersonState]]:
     suppressions.start()
     try:
         found = suppressions.value()
-        formats = Formats(codec(next(iter(REQUEST_TOPICS.values()))), codec(DELIVERY), codec(CAMPAIGN_PROGRESS))
+        formats = Formats(
+            codec(next(iter(REQUEST_TOPICS.values()))), codec(DELIVERY), codec(CAMPAIGN_PROGRESS), codec(SUPPRESSIONS)
+        )
         yield describe(
             Messenger(
                 codec,

@@ -20,6 +20,7 @@ from starling_common.kafka.topics import (
     MEMBERSHIP,
     MESSENGER_PROGRESS,
     PROFILE,
+    SUPPRESSIONS,
     load_catalogue,
 )
 from starling_common.settings import Clock, Http, Kafka, SchemaRegistry
@@ -192,7 +193,7 @@ def segmenter() -> Refuse:
 
 def messenger() -> Refuse:
     codecs = {topic: codec_of(topic) for topic in load_catalogue().topics}
-    formats = Formats(codecs["delivery.requests.email"], codecs[DELIVERY], codecs[CAMPAIGN_PROGRESS])
+    formats = Formats(codecs["delivery.requests.email"], codecs[DELIVERY], codecs[CAMPAIGN_PROGRESS], codecs[SUPPRESSIONS])
     sources = Sources(lambda: (Campaigns(), 0), lambda *_address: None)
     progress = ProgressReporter(codecs[MESSENGER_PROGRESS], lambda: 0)
     found = Messenger(codecs.__getitem__, sources, Emitter(formats), progress, Clock.WALL, lambda: 0)

@@ -163,7 +163,8 @@ def test_what_may_have_been_taken_is_never_retried() -> None:
     assert step(Delivered(250)).outcome == "SENT"
     bounced = step(Bounced("550 no", 550))
     assert (bounced.outcome, bounced.suppress, bounced.retry) == ("BOUNCED", "hard_bounce", None)
-    assert step(Bounced("552 full", 552, is_hard=False)).suppress is None
+    full = step(Bounced("552 full", 552, is_hard=False))
+    assert (full.suppress, full.soft_bounce, bounced.soft_bounce) == (None, True, False)
     assert step(Impossible("no")).dead == "no"
 
 

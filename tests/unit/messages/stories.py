@@ -108,10 +108,12 @@ class Story:
         person.state.traits = json.dumps(traits)
         return self._conclude(person)
 
-    def receives(self, outcome: str, at: int, message: int = 0, reason: str | None = None) -> "Story":
+    def receives(
+        self, outcome: str, at: int, message: int = 0, reason: str | None = None, soft_bounce: str | None = None
+    ) -> "Story":
         """Read an outcome of the request with that number."""
         person = self._person()
-        person.reports(Outcome(self.requests[message].delivery_id, outcome, reason, at))
+        person.reports(Outcome(self.requests[message].delivery_id, outcome, reason, at, soft_bounce))
         return self._conclude(person)
 
     def until(self, clock: int) -> "Story":

@@ -6,6 +6,7 @@ import pytest
 
 from starling_common.outcome import Refused, Skipped
 from starling_messages.campaigns import Campaigns, fold_definition
+from starling_messages.effects import Suppress
 from starling_messages.events import event_of
 from starling_messages.state import PersonState, UnknownStateFormat, decode_person, encode_person
 from starling_policy import address_digest
@@ -377,3 +378,39 @@ def test_each_outcome_is_a_step_once_and_stays_with_its_message(outcome: str) ->
     story.receives(outcome, NOW + 2, reason="why").receives(outcome, NOW + 3)
     assert story.steps[1:] == [("hello", outcome, "why", 2)]
     assert [(one.outcome, one.at, one.reason) for one in story.state.decided[0].outcomes] == [(outcome, NOW + 2, "why")]
+
+
+def bouncing(*outcomes: str | None) -> Story:
+    """Return a story of one message for each outcome, an hour apart; a digest stands for a soft bounce of that address."""
+    story = Story().define(campaign())
+    for number, outcome in enumerate(outcomes):
+        at = NOW + number * HOUR_MS
+        story.enters("vip", at + 1).leaves("vip", at + 2)
+        if outcome is None:
+            continue
+        soft = outcome if outcome.islower() else None
+        story.receives("BOUNCED" if soft else outcome, at + 3, number, soft_bounce=soft)
+    return story
+
+
+def suppressed(story: Story) -> list[tuple[str, str, str]]:
+    return [(one.channel, one.digest, one.kind) for one in story.effects if isinstance(one, Suppress)]
+
+
+def test_five_soft_bounces_in_a_row_suppress_the_address() -> None:
+    assert suppressed(bouncing(*["ada"] * 4)) == []
+    assert suppressed(bouncing(*["ada"] * 5)) == [("email", "ada", "soft_bounces")]
+    assert suppressed(bouncing("ada", "ada", None, "SENT", "ada", "FAILED", "ada", "ada")) == [("email", "ada", "soft_bounces")]
+
+
+@pytest.mark.parametrize("arrived", ["DELIVERED", "OPENED", "CLICKED"])
+def test_a_message_that_arrives_ends_the_row(arrived: str) -> None:
+    assert suppressed(bouncing("ada", "ada", "ada", "ada", arrived, "ada")) == []
+
+
+def test_the_bounces_of_another_address_and_of_a_repeated_report_do_not_count() -> None:
+    assert suppressed(bouncing("ada", "ada", "bob", "bob", "ada", "ada")) == []
+    story = bouncing(*["ada"] * 4)
+    for _ in range(2):
+        story.receives("BOUNCED", NOW + 9 * HOUR_MS, 3, soft_bounce="ada")
+    assert suppressed(story) == []

@@ -13,6 +13,7 @@ from starling_common.kafka.topics import (
     MESSENGER_PROGRESS,
     PROFILE,
     SEGMENT_CLOCK,
+    SUPPRESSIONS,
     load_catalogue,
 )
 from starling_common.settings import Clock
@@ -43,7 +44,7 @@ def filled(topic: str, **given: Any) -> bytes:
 def task() -> MemoryTask[Any]:
     record = {"workspace": "default", "kind": "campaign", "key": "hello", "version": 1, "action": "ACTIVATED", "recorded_at": 0}
     outcome: Any = fold_definition(Campaigns(), {**record, "document": json.dumps(campaign(delay="1h"))})
-    formats = Formats(CODECS[REQUEST_TOPICS["email"]], CODECS[DELIVERY], CODECS[CAMPAIGN_PROGRESS])
+    formats = Formats(CODECS[REQUEST_TOPICS["email"]], CODECS[DELIVERY], CODECS[CAMPAIGN_PROGRESS], CODECS[SUPPRESSIONS])
     progress = ProgressReporter(CODECS[MESSENGER_PROGRESS], lambda: 0)
     sources = Sources(lambda: (outcome.value, 1), lambda *_address: None)
     made = MemoryTask(describe(Messenger(CODECS.__getitem__, sources, Emitter(formats), progress, Clock.WALL, lambda: NOW * 1000)))
@@ -82,3 +83,23 @@ def test_what_a_program_opened_does_not_count_and_does_not_hide_the_person() -> 
         found.feed(DELIVERY, KEY, filled(DELIVERY, event_time=NOW + 3 * HOUR_MS, **report))
         steps.append(len(found.take_outputs(CAMPAIGN_PROGRESS)))
     assert steps == [0, 1, 0]
+
+
+def test_soft_bounces_suppress_the_address_in_its_own_topic() -> None:
+    found = task()
+    for number in range(5):
+        at = NOW + number * 2 * HOUR_MS
+        if number:
+            change = {"sequence": 2 * number + 1, "effective_at": at, "received_at": at * 1000, "segment_key": "vip"}
+            found.feed(MEMBERSHIP_STATE, KEY + b"/vip", filled(MEMBERSHIP_STATE, **change))
+        found.feed(SEGMENT_CLOCK, None, filled(SEGMENT_CLOCK, instant=at + 2 * HOUR_MS - 1))
+        [request] = found.take_outputs(REQUEST_TOPICS["email"])
+        delivery = CODECS[REQUEST_TOPICS["email"]].decode(request.value)["delivery_id"]
+        bounce = {"delivery_id": delivery, "outcome": "BOUNCED", "campaign": "hello", "soft_bounce": "d1", "event_time": at}
+        found.feed(DELIVERY, KEY, filled(DELIVERY, **bounce, received_at=at * 1000))
+    [output] = found.take_outputs(SUPPRESSIONS)
+    record = CODECS[SUPPRESSIONS].decode(output.value)
+    assert output.key == b"default/email/d1"
+    assert {name: record[name] for name in ("workspace", "channel", "digest", "kind")} == {
+        "workspace": "default", "channel": "email", "digest": "d1", "kind": "soft_bounces",
+    }  # fmt: skip
