@@ -287,7 +287,9 @@ def test_mails_lead_to_the_tracker_with_its_keys(monkeypatch: pytest.MonkeyPatch
     given = {one.component: environment(one, manifests, SECRETS) for one in workloads(manifests)}
     assert {name for name, variables in given.items() if "STARLING_LINKS__KEYS" in variables} == {"email", "tracker"}
     assert given["email"]["STARLING_LINKS__KEYS"] == given["tracker"]["STARLING_LINKS__KEYS"]
-    assert "STARLING_SECRETS__KEYS" not in given["tracker"]
+    # Callbacks are signed with secrets of targets, some of them with the address.
+    assert given["tracker"]["STARLING_SECRETS__KEYS"] == given["email"]["STARLING_SECRETS__KEYS"]
+    assert given["tracker"]["STARLING_PUBLIC_URL"] == "https://t.example.com"
     email: Any = parsed("email", values, monkeypatch)
     assert str(email.email.tracker_url) == "https://t.example.com/"
 
@@ -584,6 +586,8 @@ def test_network_policies_allow_what_the_settings_connect_to_and_nothing_else(ci
             expected.add((cassandra, "TCP"))
         if pod.component in {"api", "delivery"}:
             expected |= {(443, "TCP"), (1024, "TCP")}
+        if pod.component == "tracker":
+            expected.add((443, "TCP"))
         if pod.component == "email":
             expected |= {(25, "TCP"), (465, "TCP"), (587, "TCP"), (1024, "TCP")}
         if pod.component in {"api", "scaler", "normalizer", "segmenter"}:

@@ -265,7 +265,7 @@ STARLING_CASSANDRA__SSL_CHECK_HOSTNAME: "false"
 {{- default (printf "%s-secret-keys" (include "starling.fullname" .)) .Values.secretKeys.existingSecret }}
 {{- end }}
 
-{{/* The variable with the keys that encrypt secrets, for the components that encrypt or decrypt: the API and delivery. */}}
+{{/* The variable with the keys that encrypt secrets, for the components that encrypt or decrypt: the API, delivery and the tracker. */}}
 {{- define "starling.secretKeys" -}}
 variable: STARLING_SECRETS__KEYS
 secret: {{ include "starling.secretKeys.secretName" . }}

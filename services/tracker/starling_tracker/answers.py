@@ -5,6 +5,9 @@ import string
 from typing import Final, NamedTuple
 from urllib.parse import quote
 
+RETRY_SECONDS: Final = 5
+"""When a client may send a request again that the broker did not acknowledge."""
+
 _PIXEL: Final = base64.b64decode("R0lGODlhAQABAIAAAAAAAP///yH5BAEAAAAALAAAAAABAAEAAAIBRAA7")
 """A transparent GIF of one pixel."""
 

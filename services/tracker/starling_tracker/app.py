@@ -2,8 +2,9 @@
 
 import asyncio
 import time
-from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
+from collections.abc import AsyncIterator, Awaitable, Callable, Mapping, Sequence
 from dataclasses import dataclass
+from functools import partial
 from typing import Final, Protocol
 
 from starling_common.http.rate_limits import RETRY_AFTER, Bucket, Rate
@@ -15,11 +16,22 @@ from starling_common.telemetry.metrics import Metrics
 from starling_common.time.instants import wall_clock_micros
 from starling_messages.links import Link, LinkKind, Links
 from starling_tracker import answers, pages
-from starling_tracker.answers import Answer
+from starling_tracker.answers import RETRY_SECONDS, Answer
+from starling_tracker.callbacks.endpoint import PATH, CallbackDependencies, Callbacks, FindTarget, Request
 from starling_tracker.machines import HeaderOf, is_machine
-from starling_tracker.records import CLICKED, ONE_CLICK, OPENED, PAGE, UNSUBSCRIBED, outcome, refusal
+from starling_tracker.records import (
+    CLICKED,
+    ONE_CLICK,
+    OPENED,
+    PAGE,
+    UNSUBSCRIBED,
+    Outgoing,
+    of_click,
+    of_refusal,
+    outcome,
+    refusal,
+)
 
-RETRY_SECONDS: Final = 5
 _MAX_BODY_BYTES: Final = 4_096
 _MOST_ADDRESSES: Final = 100_000
 _ONE_CLICK_FIELD: Final = b"list-unsubscribe"
@@ -40,6 +52,7 @@ class Scope(Protocol):
 
     method: str
     path: str
+    query_string: str
     client: str
 
     @property
@@ -60,8 +73,8 @@ class Publishing(Protocol):
     def outcome(self, link: Link, record: Mapping[str, object], dropped: Callable[[], None]) -> None:
         """Publish an outcome in the background."""
 
-    async def unsubscribe(self, link: Link, consent: Mapping[str, object], outcome: Mapping[str, object]) -> None:
-        """Publish both records, and wait for the broker. Raises: BrokerUnavailable."""
+    async def publish(self, records: Sequence[Outgoing]) -> None:
+        """Publish records, and wait for the broker. Raises: BrokerUnavailable."""
 
 
 @dataclass(frozen=True)
@@ -69,6 +82,7 @@ class AppDependencies:
     """The dependencies of `App`. `rate`: requests of one address; `body_seconds`: the longest time of a body."""
 
     links: Links
+    callbacks: CallbackDependencies
     rate: Rate
     body_seconds: float
     metrics: Metrics
@@ -85,6 +99,7 @@ class App:
         self.requests_open = 0
         self._dependencies = dependencies
         self._publisher: Publishing | None = None
+        self._callbacks = Callbacks(dependencies.callbacks, dependencies.metrics.counter("starling_tracker_callback_reports_total"))
         self._drained: asyncio.Event | None = None
         self._buckets: dict[str, Bucket] = {}
         metrics = dependencies.metrics
@@ -92,9 +107,10 @@ class App:
         self._outcomes = metrics.counter("starling_tracker_outcomes_total")
         self._dropped = metrics.counter("starling_tracker_dropped_total")
 
-    def open(self, publisher: Publishing) -> None:
-        """Start to publish."""
+    def open(self, publisher: Publishing, target: FindTarget) -> None:
+        """Start to publish, and to take callbacks."""
         self._publisher = publisher
+        self._callbacks.open(publisher.publish, target)
 
     async def close(self) -> None:
         """Return when every open request has its response."""
@@ -122,6 +138,8 @@ class App:
         path = scope.path
         if path in _HEALTH_PATHS:
             return path, self._health(path)
+        if path.startswith(PATH):
+            return PATH, await self._called_back(scope, exchange)
         kind = _LINKS.get(path[:_PREFIX])
         if kind is None:
             return "other", answers.plain(404, "not found")
@@ -129,12 +147,16 @@ class App:
 
     def _refused(self, kind: LinkKind, scope: Scope) -> Answer | None:
         """Return the answer to a request that is not looked at; None for one that is."""
-        if wait := self._over_rate(scope):
-            return answers.plain(429, "too many requests from this address", (RETRY_AFTER, str(wait)))
+        if answer := self._limited(scope):
+            return answer
         allowed = ("GET", "HEAD", "POST") if kind is LinkKind.UNSUBSCRIBE else ("GET", "HEAD")
         if scope.method not in allowed:
             return answers.plain(405, "method not allowed", ("allow", ", ".join(allowed)))
         return None
+
+    def _limited(self, scope: Scope) -> Answer | None:
+        wait = self._over_rate(scope)
+        return answers.plain(429, "too many requests from this address", (RETRY_AFTER, str(wait))) if wait else None
 
     async def _followed(self, kind: LinkKind, scope: Scope, exchange: Exchange) -> Answer:
         header: HeaderOf = scope.headers.get
@@ -185,33 +207,47 @@ class App:
 
     async def _unsubscribed(self, link: Link, tongue: str, exchange: Exchange) -> Answer:
         """Store the refusal, and answer once the broker has it. No cookie is needed, and no field of the form (RFC 8058)."""
-        try:
-            async with asyncio.timeout(self._dependencies.body_seconds):
-                body = await _body(exchange)
-        except TimeoutError:
-            return answers.plain(408, "the body took too long: send it at once", ("connection", "close"))
-        if body is None:
-            return answers.plain(413, f"a body has at most {_MAX_BODY_BYTES} bytes")
+        body = await self._body(exchange, _MAX_BODY_BYTES)
+        if isinstance(body, Answer):
+            return body
         source = ONE_CLICK if body.lower().startswith(_ONE_CLICK_FIELD) else PAGE
         retry = (RETRY_AFTER, str(RETRY_SECONDS))
         if self._publisher is None:
             return answers.page(503, pages.failed(tongue), retry)
         now = wall_clock_micros()
         try:
-            await self._publisher.unsubscribe(link, refusal(link, source, now), outcome(link, UNSUBSCRIBED, now))
+            refused = of_refusal(link, refusal(link, source, now))
+            await self._publisher.publish([refused, of_click(link, outcome(link, UNSUBSCRIBED, now))])
         except BrokerUnavailable as error:
             log(__name__).warning("not_acknowledged", delivery_id=link.delivery_id, reason=str(error))
             return answers.page(503, pages.failed(tongue), retry)
         self._outcomes.labels(UNSUBSCRIBED, "false").inc()
         return answers.page(200, pages.done(tongue, link.channel, link.purpose))
 
+    async def _body(self, exchange: Exchange, most: int) -> bytes | Answer:
+        """Return the body, or the answer to one that is too large or too slow."""
+        try:
+            async with asyncio.timeout(self._dependencies.body_seconds):
+                body = await _read(exchange, most)
+        except TimeoutError:
+            return answers.plain(408, "the body took too long: send it at once", ("connection", "close"))
+        return answers.plain(413, f"a body has at most {most} bytes") if body is None else body
 
-async def _body(exchange: Exchange) -> bytes | None:
+    async def _called_back(self, scope: Scope, exchange: Exchange) -> Answer:
+        if answer := self._limited(scope):
+            return answer
+        if scope.method != "POST":
+            return answers.plain(405, "method not allowed", ("allow", "POST"))
+        body = partial(self._body, exchange)
+        return await self._callbacks.answer(Request(scope.path, scope.query_string, scope.headers.get, body))
+
+
+async def _read(exchange: Exchange, most: int) -> bytes | None:
     """Return the body; None for one that is too large, of which the rest is read and discarded."""
     parts: list[bytes] = []
     size = 0
     async for chunk in exchange:
         size += len(chunk)
-        if size <= _MAX_BODY_BYTES:
+        if size <= most:
             parts.append(chunk)
-    return b"".join(parts) if size <= _MAX_BODY_BYTES else None
+    return b"".join(parts) if size <= most else None

@@ -1,24 +1,27 @@
-"""Adapter: publishes outcomes and refusals of consent. Opens and clicks wait for no broker, unsubscribing for all replicas."""
+"""Adapter: publishes records. Opens and clicks wait for no broker, unsubscribing and callbacks for all replicas."""
 
 import asyncio
 import logging
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any, Final
 
 from confluent_kafka import KafkaError, KafkaException, Message, Producer
 
-from starling_common.headers import record_headers
 from starling_common.kafka.clients import BrokerUnavailable, producer_config
-from starling_common.kafka.topics import CONSENT, DELIVERY
+from starling_common.kafka.topics import CONSENT, DELIVERY, SUPPRESSIONS
 from starling_common.partitioning import partition_of
 from starling_common.telemetry.logs import log
 from starling_common.time.instants import wall_clock_ms
 from starling_common.wire import Codec, Registry
 from starling_messages.links import Link
-from starling_tracker.records import consent_key, outcome_key
+from starling_tracker.records import DEAD_LETTERS, Outgoing, of_click
 
-SERVICE: Final = "tracker"
-TOPICS: Final[Mapping[str, str]] = {DELIVERY: "DeliveryReported", CONSENT: "ConsentChanged"}
+TOPICS: Final[Mapping[str, str]] = {
+    DELIVERY: "DeliveryReported",
+    CONSENT: "ConsentChanged",
+    SUPPRESSIONS: "AddressSuppressed",
+    DEAD_LETTERS: "DeadLetter",
+}
 """The topics that the tracker writes, with their schemas."""
 
 _POLL_SECONDS: Final = 0.005
@@ -66,12 +69,12 @@ class Publisher:
                 dropped()
 
         try:
-            self._produce(DELIVERY, outcome_key(link), record, link, delivered)
+            self._produce(of_click(link, record), delivered)
         except (BufferError, KafkaException):
             dropped()
 
-    async def unsubscribe(self, link: Link, consent: Mapping[str, Any], outcome: Mapping[str, Any]) -> None:
-        """Publish both records; return when all in-sync replicas have them. Raises: BrokerUnavailable."""
+    async def publish(self, records: Sequence[Outgoing]) -> None:
+        """Publish records; return when all in-sync replicas have them. Raises: BrokerUnavailable, also if it has a part of them."""
         loop = asyncio.get_running_loop()
         acknowledged: list[asyncio.Future[None]] = []
 
@@ -87,10 +90,10 @@ class Publisher:
             return delivered
 
         try:
-            for topic, key, record in ((CONSENT, consent_key(link), consent), (DELIVERY, outcome_key(link), outcome)):
+            for record in records:
                 future = loop.create_future()
                 acknowledged.append(future)
-                self._produce(topic, key, record, link, reported(future))
+                self._produce(record, reported(future))
         except (BufferError, KafkaException) as cause:
             acknowledged[-1].cancel()
             await asyncio.gather(*acknowledged, return_exceptions=True)
@@ -100,19 +103,13 @@ class Publisher:
         if failed:
             raise failed[0]
 
-    def _produce(
-        self,
-        topic: str,
-        key: bytes,
-        record: Mapping[str, Any],
-        link: Link,
-        delivered: Callable[[KafkaError | None, Message], None],
-    ) -> None:
-        value = self._codecs[topic].encode(dict(record))
-        headers = record_headers(record["correlation_id"], SERVICE)
-        # Both topics are partitioned by the profile, whatever their keys.
-        partition = partition_of(outcome_key(link), self._partitions)
-        self._producer.produce(topic, value, key, partition, delivered, timestamp=wall_clock_ms(), headers=headers)
+    def _produce(self, outgoing: Outgoing, delivered: Callable[[KafkaError | None, Message], None]) -> None:
+        value = self._codecs[outgoing.topic].encode(dict(outgoing.record))
+        # A topic of people is partitioned by the profile, whatever its keys; the others have one partition.
+        partition = 0 if outgoing.profile is None else partition_of(outgoing.profile, self._partitions)
+        self._producer.produce(
+            outgoing.topic, value, outgoing.key, partition, delivered, timestamp=wall_clock_ms(), headers=outgoing.headers
+        )
 
     async def watch(self) -> None:
         """Serve the acknowledgements and the client's events. Runs until cancelled."""

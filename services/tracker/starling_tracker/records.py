@@ -1,10 +1,21 @@
 """Pure core: the records that requests become."""
 
-from typing import Any, Final
+from collections.abc import Mapping
+from typing import Any, Final, NamedTuple
 
+from starling_common.headers import Headers, record_headers
+from starling_common.kafka.topics import CONSENT, DELIVERY, SUPPRESSIONS
+from starling_common.outcome import Refused
+from starling_common.records.dead_letters import SourceRecord, dead_letter, dead_letter_headers
 from starling_common.values import deterministic_id, record_key
 from starling_messages.effects import MACHINE
-from starling_messages.links import Link
+from starling_messages.links import Callback, Link
+from starling_tracker.callbacks.report import Effect, Report
+
+SERVICE: Final = "tracker"
+DEAD_LETTERS: Final = "tracker.dlq"
+REPLAY_HEADER: Final = "starling-replay"
+"""The header of a request that repeats a dead letter: the proof that the tracker has authenticated it before."""
 
 OPENED: Final = "OPENED"
 CLICKED: Final = "CLICKED"
@@ -12,7 +23,34 @@ UNSUBSCRIBED: Final = "UNSUBSCRIBED"
 
 PAGE: Final = "page"
 ONE_CLICK: Final = "one_click"
-"""Sources of a change of consent: the page, and the button of a mail client (RFC 8058)."""
+PROVIDER: Final = "provider"
+STOP: Final = "stop"
+"""Sources of a change of consent: the page, the button of a mail client (RFC 8058), a page of the provider, and the answer STOP."""
+
+HARD_BOUNCE: Final = "hard_bounce"
+COMPLAINT: Final = "complaint"
+"""Kinds of suppressions, as in `starling_policy`, which this process does not load."""
+
+_SUPPRESSED: Final[Mapping[Effect, str]] = {Effect.HARD_BOUNCE: HARD_BOUNCE, Effect.COMPLAINT: COMPLAINT}
+
+
+class Outgoing(NamedTuple):
+    """One record to publish. `profile`: the key that decides about its partition; None for a topic with one partition."""
+
+    topic: str
+    key: bytes | None
+    record: Mapping[str, Any]
+    headers: Headers
+    profile: bytes | None
+
+
+class Source(NamedTuple):
+    """The request of a dead letter. `proof`: that it was authenticated."""
+
+    path: str
+    workspace: str
+    content_type: str | None
+    proof: str
 
 
 def outcome(link: Link, name: str, now_micros: int, *, machine: bool = False) -> dict[str, Any]:
@@ -60,3 +98,74 @@ def outcome_key(link: Link) -> bytes:
 def consent_key(link: Link) -> bytes:
     """Return the key of a change of consent."""
     return b"%b/%b/%b" % (outcome_key(link), link.channel.encode(), (link.purpose or "").encode())
+
+
+def of_click(link: Link, record: Mapping[str, Any]) -> Outgoing:
+    """Return the outcome of a link, to publish."""
+    return Outgoing(DELIVERY, outcome_key(link), record, record_headers(link.delivery_id, SERVICE), outcome_key(link))
+
+
+def of_refusal(link: Link, record: Mapping[str, Any]) -> Outgoing:
+    """Return a change of consent, to publish."""
+    return Outgoing(CONSENT, consent_key(link), record, record_headers(link.delivery_id, SERVICE), outcome_key(link))
+
+
+def of_report(callback: Callback, report: Report, now_micros: int) -> list[Outgoing]:
+    """Return the records of a provider's report: the outcome, and a suppression or a change of consent.
+
+    A repetition has the same `event_id`, whenever it comes.
+    """
+    link = callback.link
+    at_ms = now_micros // 1000 if report.at_ms is None else min(report.at_ms, now_micros // 1000)
+    reported = outcome(link, report.outcome, now_micros, machine=report.by_machine) | {
+        "event_id": deterministic_id(link.delivery_id, report.outcome, PROVIDER, _plain(report.event_id)),
+        "event_time": at_ms,
+        "status_code": report.status_code,
+        "soft_bounce": callback.digest if report.effect is Effect.SOFT_BOUNCE else None,
+    }
+    if report.detail is not None:
+        reported["detail"] = report.detail
+    records = [of_click(link, reported)]
+    if report.effect in _SUPPRESSED:
+        records.append(_suppression(callback, _SUPPRESSED[report.effect], now_micros))
+    elif report.effect is Effect.REFUSAL:
+        records.append(of_refusal(link, refusal(link, PROVIDER, now_micros)))
+    elif report.effect is Effect.STOP:
+        every = link._replace(purpose=None)
+        records.append(of_refusal(every, refusal(every, STOP, now_micros)))
+    return records
+
+
+def _suppression(callback: Callback, kind: str, now_micros: int) -> Outgoing:
+    link = callback.link
+    record = {
+        "received_at": now_micros,
+        "workspace": link.workspace,
+        "channel": link.channel,
+        "digest": callback.digest,
+        "kind": kind,
+        "changed_at": now_micros // 1000,
+        "correlation_id": link.delivery_id,
+    }
+    key = record_key(link.workspace, f"{link.channel}/{callback.digest}")
+    return Outgoing(SUPPRESSIONS, key, record, record_headers(link.delivery_id, SERVICE), None)
+
+
+def unknown_message(source: Source, report: Report, reason: str, now_micros: int) -> Outgoing:
+    """Return the dead letter of a report that is attributed to no message. Its value is the body of a request with it alone."""
+    headers: Headers = [
+        ("correlation_id", deterministic_id(source.path, _plain(report.event_id)).encode()),
+        (REPLAY_HEADER, source.proof.encode()),
+    ]
+    if source.content_type is not None:
+        headers.append(("content-type", source.content_type.encode("utf-8", "replace")))
+    fields = {"workspace": source.workspace}
+    refused = SourceRecord(_plain(source.path), -1, -1, None, report.body, headers, now_micros, fields)
+    code = "unknown_message" if report.problem is None else "bad_report"
+    letter = dead_letter(SERVICE, refused, Refused(code, reason), now_micros // 1000)
+    return Outgoing(DEAD_LETTERS, None, letter, dead_letter_headers(SERVICE, refused), None)
+
+
+def _plain(text: str) -> str:
+    """Return a text that UTF-8 can contain."""
+    return text.encode("utf-8", "backslashreplace").decode()

@@ -2,11 +2,11 @@
 
 from typing import Annotated, Self
 
-from pydantic import Field, model_validator
+from pydantic import AnyHttpUrl, Field, model_validator
 
 from starling_common.http.server import PublicHttp
 from starling_common.sealing import LINK_KEYS_SETTING, keys_of
-from starling_common.settings import LinkKeys, ServiceSettings
+from starling_common.settings import LinkKeys, SecretKeys, ServiceSettings
 
 
 class Settings(ServiceSettings):
@@ -14,17 +14,32 @@ class Settings(ServiceSettings):
 
     http: PublicHttp
     links: LinkKeys = LinkKeys()
+    secrets: SecretKeys = SecretKeys()
+    public_url: Annotated[
+        AnyHttpUrl | None,
+        Field(
+            description="public address of this process, which Twilio signs; unset: that of the header Host, which a proxy may set"
+        ),
+    ] = None
     profile_partitions: Annotated[
         int | None,
         Field(ge=1, le=10_000, description="number of partitions of profile-keyed topics; overrides topics.yaml"),
     ] = None
     ack_timeout_ms: Annotated[
         int,
-        Field(ge=500, le=120_000, description="time that a request to unsubscribe waits for the broker before it gets 503"),
+        Field(ge=500, le=120_000, description="time that unsubscribing, or a callback, waits for the broker before it gets 503"),
     ] = 8_000
     body_timeout_seconds: Annotated[
         float, Field(gt=0, le=600, description="maximum time for a body; a slower one is answered with 408")
     ] = 10
+    callback_max_bytes: Annotated[
+        int,
+        Field(
+            ge=65_536,
+            le=900_000,
+            description="maximum size of a provider's callback; a larger one gets 413. SendGrid sends up to 768 KB",
+        ),
+    ] = 262_144
     queue_records: Annotated[
         int,
         Field(

@@ -4,13 +4,14 @@ from typing import Any
 
 import pytest
 
-from starling_common.headers import Headers
+from starling_common.headers import Headers, header
 from starling_common.kafka.topics import BEHAVIOUR, MEMBERSHIP, PROFILE, load_catalogue
 from starling_common.time.instants import wall_clock_ms
 from starling_normalizer.testing import received
 from tests.contract.dead_letters.stages import ARRIVED_MS, KEY, OFFSET, PARTITION, STAGES, Letter, codec_of
 from tests.unit.delivery.making import change
 from tests.unit.ingest.rig import NOW, Edge
+from tests.unit.tracker.providers import Providers, notification
 
 RECEIVED_AT = ARRIVED_MS * 1000 + 456
 TRACE = "00-0af7651916cd43dd8448eb211c80319c-b7ad6b7169203331-01"
@@ -66,7 +67,7 @@ def refused(stage: str, value: bytes, headers: Headers) -> Letter:
 
 def test_every_stage_with_dead_letters_is_here() -> None:
     known = {name.removesuffix(".dlq") for name in load_catalogue().topics if name.endswith(".dlq")}
-    assert {*STAGES, "ingest"} == known
+    assert {*STAGES, "ingest", "tracker"} == known
     assert STAGES.keys() == READABLE.keys()
 
 
@@ -153,3 +154,24 @@ def test_a_rejected_item_of_the_ingest_api() -> None:
     }
     assert record["headers"]["correlation_id"] == correlation_id.encode()
     assert (outgoing.key, outgoing.timestamp_ms) == (KEY, NOW // 1000)
+
+
+def test_a_report_of_no_message_at_the_tracker() -> None:
+    providers, body = Providers(), notification(None)
+    assert providers.dsn(body).status == 200
+    [outgoing] = providers.site.published.records
+    record = codec_of(outgoing.topic).decode(codec_of(outgoing.topic).encode(outgoing.record))
+    assert {name: value for name, value in record.items() if name not in {"received_at", "message", "headers", "refused_at"}} == {
+        "stage": "tracker",
+        "code": "unknown_message",
+        "origin_topic": "/p/acme/dsn",
+        "origin_partition": -1,
+        "origin_offset": -1,
+        "key": None,
+        "value": body,
+        "workspace": "acme",
+        "correlation_id": record["headers"]["correlation_id"].decode(),
+    }
+    assert record["received_at"] // 1000 == record["refused_at"] > ARRIVED_MS
+    assert outgoing.topic == "tracker.dlq"
+    assert header(outgoing.headers, "correlation_id") == record["correlation_id"]

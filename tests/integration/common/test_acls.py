@@ -35,11 +35,14 @@ from starling_common.testing import eventually
 from starling_demo.receiver import Receiver
 from starling_local.java import find_java
 from starling_local.runtime.fetching import runtime_jars
-from starling_messages.links import Link, LinkKind, Links
+from starling_messages.links import Callback, Link, LinkKind, Links
 from tests.conftest import Stack
 from tests.secured_broker import secured_broker
 from tests.secured_pipeline import SECRETS_KEY, SERVICES, Pipeline, Secure, run, secure_installation, secure_pipeline
+from tests.unit.tracker.providers import SECRET, notification
 
+THANKS = ("thanks", *(f"thanks-{number}" for number in range(2, 6)))
+"""Campaigns that each send a mail to a user. As many soft bounces suppress an address."""
 PRINCIPALS = Principals("User:starling-{service}")
 KINDS = {Resource.TOPIC: "Topic", Resource.GROUP: "Group", Resource.TRANSACTIONAL_ID: "TransactionalId"}
 
@@ -100,10 +103,11 @@ def _define(pipeline: Pipeline, secret: str, receivers: list[Receiver]) -> None:
     for number, receiver in enumerate(receivers):
         webhook = {"key": f"hook-{number}", "url": receiver.url, "secret": secret, "segments": ["buyers"]}
         pipeline.define("/v1/webhooks", webhook)
-    # Both campaigns have the same trigger; the second one drops its message, because no user consents.
+    # All campaigns have the same trigger; `news` drops its message, because no user consents.
     smtp = {"key": "smtp", "channel": "email", "host": "127.0.0.1", "port": 25, "tls": "none", "from": "shop@example.com"}
+    smtp |= {"callbacks": {"provider": "dsn", "secret": SECRET}}
     pipeline.define("/v1/targets", smtp)
-    for key, purpose in (("thanks", "transactional"), ("news", "marketing")):
+    for key, purpose in {**dict.fromkeys(THANKS, "transactional"), "news": "marketing"}.items():
         variants = [{"key": "a", "weight": 100, "content": {"subject": "Hello", "text": "Hello"}}]
         campaign = {"key": key, "name": key, "trigger": {"enter": "buyers"}, "channel": "email", "target": "smtp"}
         pipeline.define("/v1/campaigns", {**campaign, "purpose": purpose, "variants": variants})
@@ -138,17 +142,35 @@ def _send_the_rest(pipeline: Pipeline) -> None:
     assert answer.is_success, answer.text
     answer = pipeline.api.post("/v1/campaigns/thanks/test", json={"user": "ada", "to": ["author@example.com"]})
     assert answer.is_success, answer.text
-    link = Links(parse_keys(SECRETS_KEY, "test")).token(
-        LinkKind.UNSUBSCRIBE, Link("default", "ada", "d-1", "email", "smtp", "news", None)
-    )
+    of_mail = Link("default", "ada", "d-1", "email", "smtp", "news", None)
+    link = Links(parse_keys(SECRETS_KEY, "test")).token(LinkKind.UNSUBSCRIBE, of_mail)
     answer = pipeline.tracker.post(f"/u/{link}")
     assert answer.is_success, answer.text
+    for mark in (None, Links(parse_keys(SECRETS_KEY, "test")).callback_token(Callback(of_mail, "d" * 64))):
+        eventually(partial(_is_taken, pipeline, notification(mark)))
     answer = pipeline.api.post("/v1/suppressions/email", json={"addresses": ["bounced@example.com"]})
     assert answer.is_success, answer.text
-    eventually(lambda: len(pipeline.api.get("/v1/users/grace/messages").json()["items"]) == 2)
+    eventually(lambda: len(_messages(pipeline)) == len(THANKS) + 1)
+    for message in _messages(pipeline):
+        if message["status"] == "requested":
+            bounced = of_mail._replace(user_id="grace", delivery_id=message["delivery_id"], campaign=message["campaign"])
+            mark = Links(parse_keys(SECRETS_KEY, "test")).callback_token(Callback(bounced, "e" * 64))
+            assert _is_taken(pipeline, notification(mark, status="4.2.2"))
+    eventually(lambda: sum("BOUNCED" in str(one["outcomes"]) for one in _messages(pipeline)) == len(THANKS))
     for path in ("/v1/feed", "/v1/audit", "/v1/outcomes"):
         assert pipeline.api.get(path).json()["items"], path
     assert pipeline.api.post("/v1/segments/preview", json={"where": {"event": "Bought"}}).json()["estimate"] == 2
+
+
+def _messages(pipeline: Pipeline) -> list[dict[str, Any]]:
+    items: list[dict[str, Any]] = pipeline.api.get("/v1/users/grace/messages").json()["items"]
+    return items
+
+
+def _is_taken(pipeline: Pipeline, body: bytes) -> bool:
+    """Return whether the tracker, which may not know the target yet, has taken a callback: of a mail, or of an unknown one."""
+    headers = {"Authorization": f"Bearer {SECRET}"}
+    return pipeline.tracker.post("/p/default/smtp", content=body, headers=headers).is_success
 
 
 def _rights() -> Iterator[tuple[str, str]]:

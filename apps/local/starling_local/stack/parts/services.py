@@ -68,7 +68,7 @@ def _campaigns(data_dir: Path, options: Options, shared: dict[str, str], host: H
     return [
         *_workers("messenger", data_dir, options, shared, host),
         *_workers("delivery-email", data_dir, options, shared | email | links | _keys(data_dir), host),
-        _single("tracker", data_dir, options.ports, shared | links, host),
+        _single("tracker", data_dir, options.ports, shared | links | _keys(data_dir) | {"STARLING_PUBLIC_URL": tracker}, host),
     ]
 
 
