@@ -20,7 +20,10 @@ from starling_local.errors import UserError
 from starling_local.stack.parts.services import WRITE_KEY
 
 REPLAYS = "dlq.replays"
+TRACKER = "tracker"
 _SUFFIX = ".dlq"
+_REPEATED_HEADERS = frozenset({"starling-replay", "content-type"})
+"""Headers of a dead letter of the tracker that its request had, or gets."""
 _TIMEOUT_SECONDS = 30.0
 
 
@@ -53,11 +56,12 @@ class Letter:
 class DeadLetters:
     """Reads and replays dead letters. Methods raise BrokerUnavailable, SchemaMissing, RegistryUnavailable."""
 
-    def __init__(self, brokers: str, registry_url: str, ingest_url: str) -> None:
-        """Store the addresses; no connection is opened."""
+    def __init__(self, brokers: str, registry_url: str, ingest_url: str, tracker_url: str | None = None) -> None:
+        """Store the addresses; no connection is opened. `tracker_url` None: dead letters of the tracker are not replayed."""
         self._brokers = brokers
         self._registry = Registry(registry_url)
         self._ingest_url = ingest_url
+        self._tracker_url = tracker_url
 
     def letters(self, stage: str | None = None) -> Iterator[Letter]:
         """Yield every dead letter of one stage, or of all stages."""
@@ -85,7 +89,10 @@ class DeadLetters:
         if letter.record["origin_topic"] in (TIMER_ORIGIN, SWITCH_ORIGIN, FOLD_ORIGIN):
             self._in_transaction(letter, original=False)
         elif letter.record["origin_topic"].startswith("/"):
-            self._post(letter)
+            if letter.stage == TRACKER:
+                self._call_back(letter)
+            else:
+                self._post(letter)
             self._in_transaction(letter, original=False)
         else:
             self._in_transaction(letter, original=True)
@@ -127,6 +134,18 @@ class DeadLetters:
             raise ReplayFailed(f"{self._ingest_url} does not answer ({error}): see `starling status`") from error
         if answer.status_code != httpx.codes.OK or not answer.json().get("success"):
             raise ReplayFailed(f"{letter.id} was refused again: {refusal(answer)}")
+
+    def _call_back(self, letter: Letter) -> None:
+        """Send the report of a provider to the tracker again, with the proof that the tracker has authenticated it before."""
+        record = letter.record
+        headers = {name: value for name, value in record["headers"].items() if name in _REPEATED_HEADERS}
+        try:
+            url = f"{self._tracker_url}{record['origin_topic']}"
+            answer = httpx.post(url, content=record["value"], headers=headers, timeout=_TIMEOUT_SECONDS)
+        except httpx.HTTPError as error:
+            raise ReplayFailed(f"the tracker {self._tracker_url} does not answer ({error}): see `starling status`") from error
+        if answer.status_code != httpx.codes.OK:
+            raise ReplayFailed(f"{letter.id} was refused again: {answer.text.strip()}")
 
 
 def repeated(record: Mapping[str, Any]) -> tuple[bytes, dict[str, str]]:

@@ -116,7 +116,8 @@ def letter_document(letter: Letter) -> dict[str, Any]:
 
 def _letters(data_dir: Path | None) -> DeadLetters:
     ports = running_options(instance_at(data_dir)).ports
-    return DeadLetters(ports.address("kafka"), registry_url(ports), f"http://{ports.address('ingest')}")
+    ingest, tracker = (f"http://{ports.address(name)}" for name in ("ingest", "tracker"))
+    return DeadLetters(ports.address("kafka"), registry_url(ports), ingest, tracker)
 
 
 def _checked(stage: str | None) -> str | None:
