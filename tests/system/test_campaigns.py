@@ -24,11 +24,13 @@ from starling_local.testing import embedded
 from tests.integration.delivery.smtp_sink import SmtpSink
 from tests.integration.stream.rig import wait_until
 from tests.system.conftest import Platform
+from tests.unit.tracker.providers import SECRET, notification
 
 PARTS = {"ingest", "normalizer-0", "segmenter-0", "projector-0", "api", "messenger-0", "delivery-email-0", "tracker"}
 NOON = "2026-01-05T12:00:00Z"
 USERS = [f"user-{number}" for number in range(200)]
 SMTP = {"key": "smtp", "channel": "email", "host": "127.0.0.1", "tls": "none", "from": "shop@example.com", "password": "s3cret"}
+CALLBACKS = {"provider": "dsn", "secret": SECRET}
 CONTENT = {"subject": "Hello {{ traits.name }}", "text": "Hello"}
 
 
@@ -50,7 +52,7 @@ def platform(tmp_path_factory: pytest.TempPathFactory, sink: SmtpSink) -> Iterat
         made(found, "/v1/segments", {"key": "buyers", "name": "Buyers", "where": {"event": "Order Completed"}})
         lapsing = {"all": [{"event": "Order Completed"}, {"not": {"event": "Order Completed", "within": "1d"}}]}
         made(found, "/v1/segments", {"key": "lapsing", "name": "Lapsing", "where": lapsing})
-        made(found, "/v1/targets", {**SMTP, "port": sink.port})
+        made(found, "/v1/targets", {**SMTP, "port": sink.port, "callbacks": CALLBACKS})
         found.settle()
         yield found
 
@@ -247,6 +249,34 @@ def test_links_of_a_mail_unsubscribe_its_reader_and_count_clicks(platform: Platf
     dropped = platform.api.get("/v1/users/reader/messages").json()["items"][0]
     assert (dropped["status"], dropped["reason"]) == ("dropped", "no_consent")
     assert sink.recipients().count("reader@example.com") == 1
+
+
+def test_a_bounce_that_comes_back_later_suppresses_the_address(platform: Platform, sink: SmtpSink) -> None:
+    """The server took the mail, and its notification is posted to the tracker, twice."""
+    send(platform, known(["mover"]))
+    activate(platform, "moved", {"event": {"event": "Moved"}}, purpose="marketing")
+    moved = {"type": "track", "userId": "mover", "event": "Moved"}
+    send(platform, [{**moved, "timestamp": "2026-03-04T12:00:00Z"}])
+    wait_until(lambda: sink.recipients().count("mover@example.com") == 1, "the mail has arrived", 60)
+    mail = message_from_bytes(next(data for to, data in sink.mails if to == "mover@example.com"), policy=default)
+    tracker = mail["List-Unsubscribe"].strip("<>").partition("/u/")[0]
+
+    def report() -> httpx.Response:
+        body = notification("".join(mail["X-Starling-Delivery"].split()))
+        return httpx.post(f"{tracker}/p/smtp", content=body, headers={"Authorization": f"Bearer {SECRET}"}, trust_env=False)
+
+    assert httpx.post(f"{tracker}/p/smtp", content=notification(None), trust_env=False).status_code == 401
+    assert [report().status_code for _ in range(2)] == [200, 200]
+
+    def message() -> dict[str, Any]:
+        found: dict[str, Any] = platform.api.get("/v1/users/mover/messages").json()["items"][0]
+        return found
+
+    wait_until(lambda: "BOUNCED" in [one["outcome"] for one in message()["outcomes"]], "the bounce has come back", 60)
+    send(platform, [{**moved, "timestamp": "2026-03-04T13:00:00Z"}])
+    platform.settle()
+    assert (message()["status"], message()["reason"]) == ("dropped", "suppressed")
+    assert sink.recipients().count("mover@example.com") == 1
 
 
 def test_a_broken_definition_and_a_hostile_trait_cost_no_one_else(platform: Platform) -> None:
