@@ -112,12 +112,25 @@ def test_what_is_no_outcome_is_accepted_and_changes_nothing(message: str) -> Non
     assert (providers.ses(sns(message)).status, providers.site.published.records) == (200, [])
 
 
-def test_a_repeated_callback_is_the_same_event_and_another_one_is_not() -> None:
-    providers = Providers()
+def test_a_repeated_callback_is_published_once_and_has_the_same_id_in_another_process() -> None:
+    one, other = Providers(), Providers()
     for number in ("sns-1", "sns-1", "sns-2"):
-        providers.ses(sns(ses_event("Open", {}, token("ses")), MessageId=number))
-    first, second, other = (one["event_id"] for one in providers.site.published.of(DELIVERY))
-    assert first == second != other
+        assert one.ses(sns(ses_event("Open", {}, token("ses")), MessageId=number)).status == 200
+    other.ses(sns(ses_event("Open", {}, token("ses")), MessageId="sns-2"))
+    first, second = (report["event_id"] for report in one.site.published.of(DELIVERY))
+    [again] = (report["event_id"] for report in other.site.published.of(DELIVERY))
+    assert first != second == again
+    labels = {"provider": "ses", "outcome": "repeated"}
+    assert one.site.metrics.registry.get_sample_value("starling_tracker_callback_reports_total", labels) == 1
+
+
+def test_a_callback_that_the_broker_did_not_acknowledge_is_published_when_it_comes_again() -> None:
+    providers = Providers()
+    providers.site.published.is_down = True
+    assert providers.dsn(notification(token("dsn"))).status == 503
+    providers.site.published.is_down = False
+    assert providers.dsn(notification(token("dsn"))).status == 200
+    assert len(providers.site.published.of(DELIVERY)) == 1
 
 
 @pytest.mark.parametrize(
@@ -365,13 +378,6 @@ def test_a_notification_with_the_whole_mail_names_the_message_too() -> None:
     whole = notification(token("dsn")).replace(b"text/rfc822-headers", b"message/rfc822")
     assert (providers.dsn(whole).status, refused(providers)) == (200, [])
     assert outcomes(providers) == [("BOUNCED", "5.1.1 smtp; 550 5.1.1 no", 550)]
-
-
-def test_the_same_notification_is_the_same_event() -> None:
-    providers = Providers()
-    for _ in range(2):
-        providers.dsn(notification(token("dsn")))
-    assert len({one["event_id"] for one in providers.site.published.of(DELIVERY)}) == 1
 
 
 @pytest.mark.parametrize("authorization", ["", "Bearer", "Bearer wrong", "Basic 0123456789abcdef", "Bearer ü\ud800"])

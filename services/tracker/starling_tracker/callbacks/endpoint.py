@@ -107,6 +107,7 @@ class Callbacks:
             return answers.plain(_UNPROCESSABLE, received.refused[0])
         if received.records and self._publish is not None:
             await self._publish(received.records)
+            self._dependencies.receiver.published(received)
         for name in received.outcomes:
             self._reports.labels(target.provider.value, name).inc()
         if received.refused:

@@ -7,6 +7,7 @@ from typing import Final, NamedTuple, Protocol
 
 from cryptography.x509 import Certificate
 
+from starling_common.kafka.topics import DELIVERY
 from starling_common.telemetry.logs import log
 from starling_messages.links import TEST, Callback, Links
 from starling_tracker.callbacks import dsn, sendgrid, ses, twilio
@@ -17,7 +18,10 @@ from starling_tracker.records import REPLAY_HEADER, Outgoing, Source, of_report,
 
 UNKNOWN: Final = "unknown"
 IGNORED: Final = "ignored"
-"""In place of an outcome in the metric: a report that became a dead letter, and one without a meaning."""
+REPEATED: Final = "repeated"
+"""In place of an outcome in the metric: a report that became a dead letter, has no meaning, or was published before."""
+
+_MOST_PUBLISHED: Final = 50_000
 
 
 class Incoming(NamedTuple):
@@ -51,9 +55,15 @@ class Fetching(Protocol):
 
 
 class Receiver:
-    """Reads callbacks. It publishes nothing."""
+    """Reads callbacks. It publishes nothing.
+
+    A repetition that another process published has the same event ids; what this one published is not published again, because
+    segments count each event.
+    """
 
     def __init__(self, links: Links, fetching: Fetching, now_micros: Callable[[], int]) -> None:
+        self._published: dict[object, None] = {}
+        """The newest event ids that the broker has, the oldest first."""
         self._links = links
         self._fetching = fetching
         self._now_micros = now_micros
@@ -67,6 +77,13 @@ class Receiver:
         for report in parsed.reports:
             self._add(target, incoming, report, now, received)
         return received
+
+    def published(self, received: Received) -> None:
+        """Note that the broker has the records."""
+        for event_id in (one.record["event_id"] for one in received.records if one.topic == DELIVERY):
+            self._published[event_id] = None
+        while len(self._published) > _MOST_PUBLISHED:
+            del self._published[next(iter(self._published))]
 
     def _is_replay(self, incoming: Incoming) -> bool:
         proof = incoming.header(REPLAY_HEADER)
@@ -96,6 +113,8 @@ class Receiver:
         if not is_replay:
             url = ses.certificate_url(envelope, topic)
             ses.check_signature(envelope, await self._fetching.certificate(url, workspace), ses.now_utc())
+        if envelope["Type"] == ses.ENDED:
+            log(__name__).warning("subscription_ended", target="/".join(target.place), topic=topic)
         if envelope["Type"] == ses.CONFIRMATION:
             await self._fetching.confirm(ses.confirmation_url(envelope, topic), workspace)
             log(__name__).info("subscription_confirmed", target="/".join(target.place), topic=topic)
@@ -114,8 +133,12 @@ class Receiver:
             source = Source(incoming.path, target.place.workspace, incoming.header("content-type"), proof)
             received.records.append(unknown_message(source, report, refused or "", now))
             return
+        records = of_report(callback, report, now)
+        if records[0].record["event_id"] in self._published:
+            received.outcomes.append(REPEATED)
+            return
         received.outcomes.append(report.outcome)
-        received.records += of_report(callback, report, now)
+        received.records += records
 
 
 def _refusal(target: CallbackTarget, report: Report, callback: Callback | None) -> str | None:

@@ -39,13 +39,13 @@ from starling_tracker.callbacks.report import (
 
 NOTIFICATION: Final = "Notification"
 CONFIRMATION: Final = "SubscriptionConfirmation"
-_ENDED: Final = "UnsubscribeConfirmation"
+ENDED: Final = "UnsubscribeConfirmation"
 _EXPECTED: Final = "the JSON of Amazon SNS: leave raw message delivery of the subscription off"
 
 _SIGNED: Final[Mapping[str, tuple[str, ...]]] = {
     NOTIFICATION: ("Message", "MessageId", "Subject", "Timestamp", "TopicArn", "Type"),
     CONFIRMATION: ("Message", "MessageId", "SubscribeURL", "Timestamp", "Token", "TopicArn", "Type"),
-    _ENDED: ("Message", "MessageId", "SubscribeURL", "Timestamp", "Token", "TopicArn", "Type"),
+    ENDED: ("Message", "MessageId", "SubscribeURL", "Timestamp", "Token", "TopicArn", "Type"),
 }
 """Type -> the fields that the signature covers, in its order."""
 
