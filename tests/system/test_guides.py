@@ -20,7 +20,7 @@ DOCS = ROOT / "docs"
 PAGES = [*sorted(DOCS.glob("tutorial/*.md"), reverse=True), *sorted(DOCS.glob("how-to/**/*.md"))]
 """Pages that start more Spark jobs come last."""
 
-_LONG = {"how-to/secrets.md", "how-to/webhooks.md", "how-to/backup.md"}
+_LONG = {"how-to/secrets.md", "how-to/webhooks.md", "how-to/backup.md", "how-to/provider-callbacks.md"}
 WALKED = [
     page
     for page in PAGES
@@ -33,6 +33,7 @@ EXPECTED = {
     "tutorial/stateful-service.md": ['"streak_days":1'],
     "how-to/protocol-buffers.md": ['"success":true'],
     "how-to/secrets.md": ["everysecretisencryptedwiththekey2027"],
+    "how-to/provider-callbacks.md": ["1deadletter"],
     "how-to/webhooks.md": ["segment.enteredhook-buyershook-adateamgrowth", "hook-buyershook-grace"],
 }
 """What a page promises to print, without spaces."""
