@@ -101,6 +101,25 @@ OVERVIEW: Final[Sequence[tuple[str, Sequence[Panel]]]] = (
         ),
     ),
     (
+        "Are the memberships right?",
+        (
+            Panel(
+                "Users of self-audits, in a day",
+                "sum by (result) (increase(starling_api_self_audit_users_total[1d]))",
+                "{{result}}",
+            ),
+            Panel(
+                "Differences, in a day", "sum by (source) (increase(starling_api_self_audit_differences_total[1d]))", "{{source}}"
+            ),
+            Panel(
+                "Time since the last self-audit",
+                "time() - max(starling_api_self_audit_completed_timestamp_seconds)",
+                "self-audit",
+                "s",
+            ),
+        ),
+    ),
+    (
         "Is the state of the workers safe?",
         (
             Panel("Partitions by state", "sum by (job, state) (starling_stream_task_state)", "{{job}} {{state}}"),

@@ -100,6 +100,19 @@ class ApiSettings(ServiceSettings):
         float,
         Field(gt=0, le=60, description="maximum time that a preview, diff or export waits; after that it is answered with 429"),
     ] = 10
+    self_audit_interval_seconds: Annotated[
+        float,
+        Field(
+            ge=0,
+            le=604_800,
+            description="interval at which memberships of sampled users are evaluated again and compared with what is published; "
+            "0: never",
+        ),
+    ] = 3600
+    self_audit_users: Annotated[
+        int,
+        Field(ge=1, le=1_000_000, description="minimum of users that each self-audit samples; one in 10,000 where that is more"),
+    ] = 1_000
     backfill_from_records: Annotated[
         int,
         Field(

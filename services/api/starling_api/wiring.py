@@ -49,6 +49,8 @@ from starling_api.reports.campaign_store import CassandraCampaignCounts
 from starling_api.reports.store import CassandraReports
 from starling_api.reports.view_store import CassandraViews
 from starling_api.reports.views import MaterialisedViews
+from starling_api.self_audit.service import SelfAuditService
+from starling_api.self_audit.wiring import audited_states, build_self_audit
 from starling_api.settings import ApiSettings
 from starling_api.users.exports import Exports
 from starling_api.users.queries import Queries
@@ -99,6 +101,7 @@ class Api:
     states: Sequence[SegmenterStates | MessengerPeople]
     backfill: BackfillService
     threads: Threads
+    self_audit: SelfAuditService
     webhook_sender: WebhookSender
     followed: Sequence[FollowedTopic[Any]]
     _stopping: threading.Event = field(default_factory=threading.Event)
@@ -112,6 +115,7 @@ class Api:
         self.threads.sweep = threading.Thread(target=self._sweep, name="sweep", daemon=True)
         self.threads.sweep.start()
         self.backfill.start()
+        self.self_audit.start()
         for topic in self.followed:
             topic.start()
         serving = asyncio.ensure_future(server.serve())
@@ -119,7 +123,8 @@ class Api:
         self._stopping.set()
         self.threads.sweep = None
         cap.cancel()
-        await asyncio.get_running_loop().run_in_executor(None, self.backfill.stop)
+        for service in (self.backfill, self.self_audit):
+            await asyncio.get_running_loop().run_in_executor(None, service.stop)
         for topic in self.followed:
             await asyncio.get_running_loop().run_in_executor(None, topic.stop)
         self.streams.end()
@@ -225,8 +230,12 @@ def build_api(settings: ApiSettings) -> Api:
 
     app = build_app(services, metrics, ready, origins, alive=threads.failures)
     followed = [topic.followed for topic in (tokens, write_keys, messenger)]
-    connections = database, (feed, outcome_log, audit_log), streams, (states, people)
-    return Api(app, settings, commands, *connections, backfill, threads, services.webhook_sender, followed)
+    audited = audited_states(database, settings.kafka.brokers, registry)
+    stopping = threading.Event()
+    audit = build_self_audit(settings, database, registry, audited, stopping.wait)
+    self_audit = SelfAuditService(audit.run, metrics, settings.self_audit_interval_seconds, stopping)
+    connections = database, (feed, outcome_log, audit_log), streams, (states, people, audited)
+    return Api(app, settings, commands, *connections, backfill, threads, self_audit, services.webhook_sender, followed)
 
 
 def _sealer(settings: ApiSettings) -> Sealer:

@@ -23,6 +23,9 @@ class MemoryStates:
     def partition_of(self, _workspace: str, _user_id: str) -> "MemoryStates | None":
         return self.all_partitions()
 
+    def partition(self, _number: int) -> "MemoryStates | None":
+        return self.all_partitions()
+
     @property
     def partitions(self) -> Mapping[int, PartitionProgress]:
         return {0: self.progress}

@@ -94,9 +94,12 @@ class StateSnapshot:
 class StateQuery:
     """The states of one stage. Safe for use by several threads."""
 
-    def __init__(self, stage: str, database: Database, brokers: str, registry: Registry) -> None:
-        """Opens no connection; the first query does."""
+    def __init__(
+        self, stage: str, database: Database, brokers: str, registry: Registry, tail_records: int = TAIL_RECORDS
+    ) -> None:
+        """Opens no connection; the first query does. `tail_records`: the most changelog records that one query reads."""
         self._stage = stage
+        self._tail_records = tail_records
         self._changelog = f"{stage}-state-changelog"
         self._database = database
         self._registry = registry
@@ -108,8 +111,8 @@ class StateQuery:
         self._codec: Codec | None = None
         self._layout: tuple[float, StageLayout] | None = None
 
-    def snapshot(self, key: bytes | None = None) -> StateSnapshot | None:
-        """Return the states of a key's partition, or of all (None); None if no worker of the stage has stored a state.
+    def snapshot(self, key: bytes | None = None, partition: int | None = None) -> StateSnapshot | None:
+        """Return the states of a key's partition, of a partition, or of all; None if no worker of the stage has stored a state.
 
         Raises: BackingStoreUnavailable, BrokerUnavailable, RegistryUnavailable, SchemaMissing.
         """
@@ -118,6 +121,8 @@ class StateQuery:
             return None
         backing_store = CassandraBackingStore(self._database, layout.buckets)
         numbers = list(range(layout.partitions)) if key is None else [partition_of(key, layout.partitions)]
+        if partition is not None:
+            numbers = [partition]
         log = layout.topics[self._changelog]
         # Flushed offsets first, then the tail: a row flushed meanwhile is read twice rather than never.
         checkpoints = dict(zip(numbers, backing_store.checkpoints(log, numbers), strict=True))
@@ -169,7 +174,7 @@ class StateQuery:
             for number, flushed_offset in flushed_offsets.items():
                 first, end = watermarks(consumer, self._changelog, number, 10)
                 spans[number] = (first if flushed_offset is None else max(first, flushed_offset), end)
-            if sum(end - start for start, end in spans.values()) > TAIL_RECORDS:
+            if sum(end - start for start, end in spans.values()) > self._tail_records:
                 return self._without(flushed_offsets, spans)
             return self._without(flushed_offsets, spans, self._read(consumer, spans))
 

@@ -10,7 +10,7 @@ from starling_common.cassandra.sessions import DatabaseUnavailable
 from starling_common.partitioning import partition_of
 from starling_common.values import record_key
 from starling_common.wire import Registry
-from starling_stream.inspect.state_query import Cell, StateQuery, StateSnapshot
+from starling_stream.inspect.state_query import TAIL_RECORDS, Cell, StateQuery, StateSnapshot
 from starling_stream.model.backing_store import BackingStoreUnavailable
 
 _STAGE: Final = "segmenter"
@@ -19,9 +19,9 @@ _STAGE: Final = "segmenter"
 class SegmenterStates:
     """Reads the states of the segmenter from Cassandra and from its changelog."""
 
-    def __init__(self, database: Database, brokers: str, registry: Registry) -> None:
-        """Connect at the first query."""
-        self._states = StateQuery(_STAGE, database, brokers, registry)
+    def __init__(self, database: Database, brokers: str, registry: Registry, tail_records: int = TAIL_RECORDS) -> None:
+        """Connect at the first query. `tail_records`: the most records of the changelog that one query reads."""
+        self._states = StateQuery(_STAGE, database, brokers, registry, tail_records)
 
     def all_partitions(self) -> "SegmenterSnapshot | None":
         """Return a snapshot of every partition; None if no segmenter has written a state yet."""
@@ -31,13 +31,17 @@ class SegmenterStates:
         """Return a snapshot of the partition of one user; None if no segmenter has written a state yet."""
         return self._look(record_key(workspace, user_id))
 
+    def partition(self, number: int) -> "SegmenterSnapshot | None":
+        """Return a snapshot of one partition; None if no segmenter has written a state yet."""
+        return self._look(None, number)
+
     def close(self) -> None:
         """Close the connections."""
         self._states.close()
 
-    def _look(self, key: bytes | None) -> "SegmenterSnapshot | None":
+    def _look(self, key: bytes | None, partition: int | None = None) -> "SegmenterSnapshot | None":
         with _translated():
-            look = self._states.snapshot(key)
+            look = self._states.snapshot(key, partition)
         return None if look is None else SegmenterSnapshot(look)
 
 
