@@ -53,6 +53,7 @@ def _settings(live: Platform) -> ApiSettings:
         cassandra=Cassandra(contact_points=live.at.cassandra_host, port=live.at.cassandra_port, keyspace="starling"),
         http=PublicHttp(host="127.0.0.1", port=1),
         clock=Clock.WALL,
+        instance_id="test",
         tokens=SecretStr("unused=admin:default"),
         self_audit_users=100_000,
     )

@@ -16,6 +16,7 @@ import pytest
 from confluent_kafka import OFFSET_BEGINNING, OFFSET_END, Consumer, KafkaException, Message, Producer, TopicPartition
 from confluent_kafka.admin import AdminClient
 
+from starling_api.self_audit.stores import ProjectorPosition
 from starling_common.kafka.access import Operation, Principals, Resource, Right, Service, load_services
 from starling_common.kafka.acls import create, remove, rules_of
 from starling_common.kafka.clients import (
@@ -27,7 +28,7 @@ from starling_common.kafka.clients import (
     producer_config,
 )
 from starling_common.kafka.security import kafka_security
-from starling_common.kafka.topic_range import range_consumer, read_topic
+from starling_common.kafka.topic_range import range_consumer, read_range, read_topic
 from starling_common.kafka.topics import load_catalogue
 from starling_common.sealing import parse_keys
 from starling_common.testing import Service as Process
@@ -56,6 +57,8 @@ NOT_IN_THE_TEST = {
     ("messenger", "messenger.dlq"): "no refused record",
     ("api", "segments.backfills"): "no backfill",
     ("api", "computed-traits.definitions"): "no computed trait",
+    ("api", "segments.membership-state"): "no self-audit",
+    ("api", "starling-projector"): "no self-audit",
     **{("delivery", f"delivery.retry.{delay}"): "no retry that late" for delay in ("5m", "30m", "2h", "5h", "10h")},
 }
 """Rights that no request of this test used, and the reason. All others were used."""
@@ -258,6 +261,19 @@ def _request_offsets(brokers: str) -> None:
         consumer.close()
 
 
+def _read_the_feed_state(brokers: str) -> None:
+    consumer = range_consumer(brokers, "starling-api")
+    try:
+        for messages in read_range(consumer, {("segments.membership-state", 0): OFFSET_BEGINNING}):
+            assert messages
+    finally:
+        consumer.close()
+
+
+def _await_the_projector(brokers: str) -> None:
+    ProjectorPosition(brokers, 1, lambda _: True).awaits(0)
+
+
 @pytest.mark.parametrize(
     ("service", "resource", "name", "operation", "call"),
     [
@@ -267,8 +283,10 @@ def _request_offsets(brokers: str) -> None:
         ("operator", Resource.GROUP, "starling-reader", Operation.DESCRIBE, _name_a_group),
         ("projector", Resource.GROUP, "starling-projector-events", Operation.READ, _join),
         ("api", Resource.TOPIC, "events.behaviour", Operation.DESCRIBE, _request_offsets),
+        ("api", Resource.TOPIC, "segments.membership-state", Operation.READ, _read_the_feed_state),
+        ("api", Resource.GROUP, "starling-projector", Operation.DESCRIBE, _await_the_projector),
     ],
-    ids=["write", "transactions", "read", "name a group", "join a group", "offsets"],
+    ids=["write", "transactions", "read", "name a group", "join a group", "offsets", "feed's state", "projector"],
 )
 def test_each_class_of_rights_is_needed(  # noqa: PLR0917 - a table of cases
     secure: Secure,

@@ -94,9 +94,7 @@ class StateSnapshot:
 class StateQuery:
     """The states of one stage. Safe for use by several threads."""
 
-    def __init__(
-        self, stage: str, database: Database, brokers: str, registry: Registry, tail_records: int = TAIL_RECORDS
-    ) -> None:
+    def __init__(self, stage: str, database: Database, brokers: str, registry: Registry, tail_records: int = TAIL_RECORDS) -> None:
         """Opens no connection; the first query does. `tail_records`: the most changelog records that one query reads."""
         self._stage = stage
         self._tail_records = tail_records
