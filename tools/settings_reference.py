@@ -14,7 +14,7 @@ from starling_api.settings import ApiSettings
 from starling_common.deploy import DeploySettings
 from starling_common.deploy_acls import AclSettings
 from starling_common.http.server import PublicHttp
-from starling_common.settings import Cassandra, Http, Kafka, LinkKeys, SchemaRegistry, SecretKeys, ServiceSettings
+from starling_common.settings import Cassandra, Http, Kafka, LinkKeys, SchemaRegistry, SecretKeys, ServiceSettings, TraceSettings
 from starling_common.verify import VerifySettings
 from starling_delivery.settings import Email, EmailSettings, KitSettings
 from starling_delivery.settings import Settings as DeliverySettings
@@ -59,6 +59,7 @@ CONNECTIONS: Final[Mapping[type[BaseModel], str]] = {
     Http: "HTTP server",
     SecretKeys: "Keys of stored secrets",
     LinkKeys: "Keys of links",
+    TraceSettings: "Traces",
     ScaledNormalizer: "Scaling of the normalizer",
     ScaledSegmenter: "Scaling of the segmenter",
     Email: "Mails",
@@ -239,6 +240,7 @@ _NESTED_NAMES: Final[Mapping[type[BaseModel], str]] = {
     Http: "HTTP",
     SecretKeys: "SECRETS",
     LinkKeys: "LINKS",
+    TraceSettings: "TRACES",
     ScaledNormalizer: "NORMALIZER",
     ScaledSegmenter: "SEGMENTER",
     Email: "EMAIL",

@@ -184,7 +184,9 @@ def distribution(requirement: str) -> str:
     return re.sub(r"[-_.]+", "-", re.split(r"[\[<>=]", requirement)[0]).lower()
 
 
-DIRECT: Mapping[str, str] = {distribution(one): one for one in PROJECT["project"]["dependencies"]}
+DIRECT: Mapping[str, str] = {
+    distribution(one): one for one in (*PROJECT["project"]["dependencies"], *PROJECT["project"]["optional-dependencies"]["traces"])
+}
 """The packages that the project itself requires, by name; others come with them."""
 
 

@@ -171,6 +171,14 @@ def test_values_reach_the_process_with_their_types(monkeypatch: pytest.MonkeyPat
     assert lake.lake_catalog == {"type": "rest", "uri": "https://c.example"}
 
 
+@pytest.mark.parametrize("component", ["ingest", "normalizer", "segmenter", "delivery"])
+def test_the_stages_of_an_event_record_traces_if_there_is_a_collector(component: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    values = {"traces": {"endpoint": "https://collector.example", "ratio": 0.5}}
+    traces = parsed(component, values, monkeypatch).traces  # type: ignore[attr-defined]
+    assert (traces.endpoint, traces.ratio) == ("https://collector.example", 0.5)
+    assert parsed(component, {}, monkeypatch).traces.endpoint is None  # type: ignore[attr-defined]
+
+
 def mounted_files(component: str, connection: Any, name: str) -> None:
     """Compare the files of the connection's certificates with the volumes of the component's pod."""
     [pod] = [one for one in workloads(objects("everything")) if one.component == component]
@@ -584,6 +592,8 @@ def test_network_policies_allow_what_the_settings_connect_to_and_nothing_else(ci
             expected |= {(registry, "TCP"), *((port, "TCP") for port in kafka)}
         if any(name.startswith("STARLING_CASSANDRA__") for name in environment(pod, manifests, SECRETS)):
             expected.add((cassandra, "TCP"))
+        if ci == "production" and pod.component in {"ingest", "normalizer", "segmenter", "delivery", "messenger", "email"}:
+            expected.add((4318, "TCP"))
         if pod.component in {"api", "delivery"}:
             expected |= {(443, "TCP"), (1024, "TCP")}
         if pod.component == "tracker":

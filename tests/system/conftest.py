@@ -12,6 +12,7 @@ from starling_cli.settle.settle import settle
 from starling_local.instance import Instance, PartReport
 from starling_local.stack.parts.services import API_TOKEN, WRITE_KEY
 from starling_local.testing import Addresses, embedded
+from tests.otlp import Collector
 
 STREAMING = ("ingest", "normalizer-0", "segmenter-0", "projector-0", "api", "delivery-0")
 CAMPAIGNS = ("messenger-0", "delivery-email-0", "tracker")
@@ -59,7 +60,18 @@ def history(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Platform]:
 
 
 @pytest.fixture(scope="package")
-def live(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Platform]:
-    """With the wall clock, without Spark."""
-    with embedded(set(STREAMING), tmp_path_factory.mktemp("live"), clock="wall", timeout_seconds=600) as at:
-        yield from _platform(at)
+def collector() -> Iterator[Collector]:
+    """The collector of the traces of `live`."""
+    found = Collector()
+    yield found
+    found.close()
+
+
+@pytest.fixture(scope="package")
+def live(tmp_path_factory: pytest.TempPathFactory, collector: Collector) -> Iterator[Platform]:
+    """With the wall clock, without Spark, and with every trace."""
+    with pytest.MonkeyPatch.context() as environment:
+        environment.setenv("STARLING_TRACES__ENDPOINT", collector.url)
+        environment.setenv("STARLING_TRACES__RATIO", "1")
+        with embedded(set(STREAMING), tmp_path_factory.mktemp("live"), clock="wall", timeout_seconds=600) as at:
+            yield from _platform(at)

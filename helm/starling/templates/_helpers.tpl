@@ -300,6 +300,11 @@ key: {{ .Values.linkKeys.key }}
 {{- end }}
 {{- end }}
 
+{{/* Whether a component records traces. */}}
+{{- define "starling.traced" -}}
+{{- if has . (list "ingest" "normalizer" "segmenter" "delivery" "messenger" "email") }}true{{ end }}
+{{- end }}
+
 {{/* auto -> keda when the cluster has its custom resource, else hpa. */}}
 {{- define "starling.autoscaler" -}}
 {{- $kind := dig "autoscaling" "kind" "hpa" .values }}

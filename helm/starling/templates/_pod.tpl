@@ -20,8 +20,12 @@ The parts of a pod that every component has. Input: root, name, values, and
 {{- if not .isolated }}
 {{- $connections = merge (dict "STARLING_CLOCK" .root.Values.clock) (include "starling.connectionEnvironment" (include "starling.connections" . | fromYaml) | fromYaml) }}
 {{- end }}
+{{- $traces := dict }}
+{{- if and .root.Values.traces.endpoint (include "starling.traced" .name) }}
+{{- $traces = dict "STARLING_TRACES__ENDPOINT" .root.Values.traces.endpoint "STARLING_TRACES__RATIO" .root.Values.traces.ratio }}
+{{- end }}
 {{- $cassandra := ternary (include "starling.cassandraEnvironment" .root | fromYaml) (dict) (default false .cassandra) }}
-{{- include "starling.environment" (merge (dict) (default (dict) .values.settings) (default (dict) .environment) $connections $cassandra $fixed) | trim }}
+{{- include "starling.environment" (merge (dict) (default (dict) .values.settings) (default (dict) .environment) $connections $cassandra $traces $fixed) | trim }}
 {{- end }}
 
 {{- define "starling.component.configMap" -}}

@@ -221,6 +221,24 @@ class LinkKeys(BaseModel):
     keys_file: Annotated[str | None, Field(description="path of a file with the keys, one id=key a line, instead of keys")] = None
 
 
+class TraceSettings(BaseModel):
+    """Traces of OpenTelemetry, of the services between the request of an event and the message of a webhook."""
+
+    model_config = ConfigDict(frozen=True, extra="forbid")
+
+    endpoint: Annotated[
+        str | None,
+        Field(
+            pattern="^https?://",
+            description="address of a collector for OTLP over HTTP; unset: no traces",
+            examples=["http://collector:4318"],
+        ),
+    ] = None
+    ratio: Annotated[
+        float, Field(gt=0, le=1, description="share of the traces that is recorded; the same value in every service")
+    ] = 0.01
+
+
 class Http(BaseModel):
     """The HTTP address of the process; workers serve only `/healthz`, `/readyz` and `/metrics`."""
 

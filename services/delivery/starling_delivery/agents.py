@@ -11,6 +11,7 @@ from typing import Final, NamedTuple, Protocol
 
 from confluent_kafka import Consumer, KafkaError, KafkaException, Message, TopicPartition
 
+from starling_common.headers import header, headers_of
 from starling_common.kafka.clients import committed, watermarks
 from starling_common.kafka.lost_input import InputLost, lost_range
 from starling_common.outcome import Refused
@@ -135,6 +136,8 @@ class Agent:
     positions: Positions = field(default_factory=Positions)
     commits: bool = True
     """Whether the agent commits the offsets; otherwise the writer does, in its transactions."""
+    traced: bool = False
+    """Whether the trace contexts of records are read."""
     _partitions: dict[Place, _Partition] = field(default_factory=dict)
     _committed_at: float = 0.0
 
@@ -223,7 +226,8 @@ class Agent:
         if not requests:
             finish()
         settled = _after(len(requests), finish)
-        return [Item(request, settled, tier, due_ms, origin=origin) for request, due_ms, tier in requests]
+        traceparent = header(headers_of(message), "traceparent") if self.traced else None
+        return [Item(request, settled, tier, due_ms, origin=origin, traceparent=traceparent) for request, due_ms, tier in requests]
 
     def _commit(self) -> None:
         self._committed_at = time.monotonic()

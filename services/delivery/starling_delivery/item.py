@@ -36,6 +36,8 @@ class Item:
     body_bytes: int = 0
     """The size of its body within a batch, with a comma; 0 without batches."""
     origin: Origin | None = None
+    traceparent: str | None = None
+    """The trace context of its record; None while traces are off."""
 
     def __post_init__(self) -> None:
         self.size_bytes = len(self.request["payload"]) + len(self.request.get("context") or "") + _RECORD_BYTES

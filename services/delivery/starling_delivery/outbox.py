@@ -58,7 +58,7 @@ class Outbox:
     def record(self, item: Item, step: Step, stored: Callable[[], None]) -> None:
         """Publish the outcome of one step, with its retry, dead letter or disabled target."""
         request = item.request
-        outputs = self._records.of_step(request, step)
+        outputs = self._records.of_step(request, step, item.traceparent)
         if step.disable:
             outputs += self._disabled(request, step.detail or "")
         self._send(outputs, stored)

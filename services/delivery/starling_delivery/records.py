@@ -69,17 +69,20 @@ class Records:
         self._dead = registry.codec(topics.dead_letter_topic, "DeadLetter")
         self._refused = metrics.counter("starling_delivery_refused_total")
 
-    def of_step(self, request: Request, step: Step) -> list[Output]:
-        """Return the records of a step. Raises: ValueError for text that is no UTF-8."""
+    def of_step(self, request: Request, step: Step, traceparent: str | None = None) -> list[Output]:
+        """Return the records of a step. `traceparent`: the trace context of the request; None begins a trace.
+
+        Raises: ValueError for text that is no UTF-8.
+        """
         key = record_key(request["workspace"], request["user_id"])
         outputs = []
         # The outcomes of a test are events of no one, and count nowhere.
         if step.outcome is not None and not request.get("is_test"):
             report = _report(request, step, step.outcome)
-            outputs.append(output(self._topics.outcome_topic, self._reported, key, report, request))
+            outputs.append(output(self._topics.outcome_topic, self._reported, key, report, request, traceparent))
         if step.retry is not None:
             topic, codec = self._tiers[step.tier_seconds]
-            outputs.append(output(topic, codec, key, dict(step.retry), request))
+            outputs.append(output(topic, codec, key, dict(step.retry), request, traceparent))
         if step.dead is not None:
             outputs.append(self.letter_of(request, Refused("not_delivered", f"{request['address']}: {step.dead}")))
         return outputs
@@ -109,9 +112,9 @@ class Records:
         return SourceRecord(self._topics.retry_topic, -1, -1, key, value, headers, request["received_at"], request)
 
 
-def output(topic: str, codec: Codec, key: bytes, record: Record, request: Request) -> Output:
+def output(topic: str, codec: Codec, key: bytes, record: Record, request: Request, traceparent: str | None = None) -> Output:
     """Return an encoded record of a request."""
-    headers = record_headers(request["correlation_id"], PRODUCED_BY)
+    headers = record_headers(request["correlation_id"], PRODUCED_BY, traceparent)
     return Output(topic, key, codec.encode(record), _stamp_ms(record), headers, request)
 
 

@@ -9,7 +9,7 @@ from pydantic import AnyHttpUrl, BaseModel, ConfigDict, Field, model_validator
 from starling_common.kafka import topics
 from starling_common.kafka.access_check import Needs, needs_of
 from starling_common.sealing import LINK_KEYS_SETTING, keys_of
-from starling_common.settings import GroupFailureSeconds, LinkKeys, SecretKeys, ServiceSettings
+from starling_common.settings import GroupFailureSeconds, LinkKeys, SecretKeys, ServiceSettings, TraceSettings
 
 WEBHOOK: Final = "webhook"
 """The channel of every target, because every target is a webhook."""
@@ -26,6 +26,7 @@ class KitSettings(ServiceSettings):
     """The settings that all channels share."""
 
     secrets: SecretKeys = SecretKeys()
+    traces: TraceSettings = TraceSettings()
     retry_topic: Annotated[str, Field(description="topic of the retries")] = topics.DELIVERY_RETRY
     outcome_topic: Annotated[str, Field(description="topic of the message outcomes")] = topics.DELIVERY
     dead_letter_topic: Annotated[str, Field(description="topic of the dead letters")] = "delivery.dlq"

@@ -25,6 +25,7 @@ from starling_common.sealing import CURE, Sealer
 from starling_common.telemetry.health import Degraded, HealthServer, Turns
 from starling_common.telemetry.logs import log
 from starling_common.telemetry.metrics import Metrics
+from starling_common.telemetry.traces import open_traces
 from starling_common.time.instants import wall_clock_ms
 from starling_common.wire import Record, RecordReader, Registry, RegistryUnavailable
 from starling_delivery.agents import Agent, Input, MembershipInput, RetryInput
@@ -48,6 +49,7 @@ from starling_delivery.sending.dispatch import Dispatcher, Steps, Traffic
 from starling_delivery.sending.lanes import Lanes
 from starling_delivery.sending.rates import PartitionShare, Rates
 from starling_delivery.sending.semantics import AtLeastOnce, AtMostOnce, Semantics
+from starling_delivery.sending.traced import TracedSemantics
 from starling_delivery.settings import EMAIL, WEBHOOK, EmailSettings, KitSettings, Settings
 from starling_delivery.targets import Targets, fold_target
 
@@ -172,7 +174,8 @@ def _build_feeds(settings: Settings) -> Delivery:
         _arm(raising, channel, outbox)
     share = PartitionShare(settings.group, settings.retry_group)
     known = targets, Rates(share, time.monotonic())
-    dispatcher = _dispatcher(settings, channel, known, AtLeastOnce(), outbox, metrics)
+    traced, semantics = _traced(settings, AtLeastOnce())
+    dispatcher = _dispatcher(settings, channel, known, semantics, outbox, metrics)
     consumers = _consumer(settings, settings.group), _consumer(settings, settings.retry_group)
     agents = (
         _agent(
@@ -181,8 +184,16 @@ def _build_feeds(settings: Settings) -> Delivery:
             share,
             dispatcher,
             outbox,
+            traced=traced,
         ),
-        _agent((consumers[1], settings.retry_group), _retry_input(settings, settings.channel, retries), share, dispatcher, outbox),
+        _agent(
+            (consumers[1], settings.retry_group),
+            _retry_input(settings, settings.channel, retries),
+            share,
+            dispatcher,
+            outbox,
+            traced=traced,
+        ),
     )
     groups = (
         Group(settings.group, settings.membership_topic, agents[0], consumers[0]),
@@ -204,14 +215,24 @@ def _build_messages(settings: EmailSettings) -> Delivery:
     ledger = Ledger(_transactional_producer(settings), [Source(*one) for one in zip(positions, consumers, strict=True)])
     steps = MessageSteps(settings, ledger, registry, metrics)
     look = LastLook(definitions, suppressions, consent, channel.hold, channel.unsubscribe_link)
-    dispatcher = _dispatcher(settings, channel, (definitions, None), AtMostOnce(look, steps, ending.passed), steps, metrics)
+    traced, semantics = _traced(settings, AtMostOnce(look, steps, ending.passed))
+    dispatcher = _dispatcher(settings, channel, (definitions, None), semantics, steps, metrics)
     inputs: tuple[Input, Input] = (
         RequestInput([settings.request_topic], requests, settings.channel, definitions),
         MessageRetryInput(_retry_input(settings, settings.channel, retries), definitions),
     )
     stages = (EMAIL, f"{EMAIL}-retry")
     agents = tuple(
-        Agent(source, consumer, dispatcher, steps, check=partial(_check, consumer, stage, source), positions=own, commits=False)
+        Agent(
+            source,
+            consumer,
+            dispatcher,
+            steps,
+            check=partial(_check, consumer, stage, source),
+            positions=own,
+            commits=False,
+            traced=traced,
+        )
         for source, consumer, stage, own in zip(inputs, consumers, stages, positions, strict=True)
     )
     groups = (
@@ -229,6 +250,12 @@ def _build_messages(settings: EmailSettings) -> Delivery:
         "consent": _view(settings, registry, (settings.consent_topic, "ConsentChanged"), consent, fold_consent, since_ms),
     }
     return _delivery(settings, metrics, _Parts(channel, views, definitions, dispatcher, groups, ledger))
+
+
+def _traced(settings: Settings | EmailSettings, semantics: Semantics) -> tuple[bool, Semantics]:
+    """Return whether traces are on, and the semantics with spans if they are."""
+    traces = open_traces(settings.traces, f"delivery-{settings.channel}", settings.instance_id)
+    return traces is not None, semantics if traces is None else TracedSemantics(semantics, traces, settings.channel)
 
 
 class _Parts(NamedTuple):
@@ -360,12 +387,14 @@ def _retry_input(settings: KitSettings, channel: str, decode: Callable[[bytes], 
     return RetryInput([settings.retry_pattern], decode, channel, tiers, _schedule(settings).longest_ms)
 
 
-def _agent(member: tuple[Consumer, str], source: Input, share: PartitionShare, dispatcher: Dispatcher, outbox: Outbox) -> Agent:
+def _agent(
+    member: tuple[Consumer, str], source: Input, share: PartitionShare, dispatcher: Dispatcher, outbox: Outbox, *, traced: bool
+) -> Agent:
     """`member`: the consumer and its group."""
     consumer, group = member
     stage = f"{source.channel}-retry" if isinstance(source, RetryInput) else WEBHOOK
     check, count = partial(_check, consumer, stage, source), partial(_count, consumer, group, source, share)
-    return Agent(source, consumer, dispatcher, outbox, check=check, on_partitions=count)
+    return Agent(source, consumer, dispatcher, outbox, check=check, on_partitions=count, traced=traced)
 
 
 def _topics(consumer: Consumer, source: Input) -> Mapping[str, int]:

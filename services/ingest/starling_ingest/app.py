@@ -13,6 +13,7 @@ from starling_common.kafka.topics import INGEST_KINDS
 from starling_common.outcome import Done, Outcome, Refused
 from starling_common.telemetry.health import Checks, checks_answer
 from starling_common.telemetry.logs import log
+from starling_common.telemetry.traces import EDGE, Span, Traces
 from starling_common.wire import PROTOBUF, Receipt
 from starling_ingest import answers
 from starling_ingest.answers import Answer
@@ -83,7 +84,7 @@ class Route(msgspec.Struct, frozen=True):
 
 
 class AppDependencies(msgspec.Struct, frozen=True):
-    """The dependencies of `App`. `edge` is the name of this process."""
+    """The dependencies of `App`. `edge` is the name of this process; `traces` is None while they are off."""
 
     write_keys: WriteKeys
     edge: str
@@ -92,6 +93,7 @@ class AppDependencies(msgspec.Struct, frozen=True):
     counts: Counts
     alive: Checks
     ready: Checks
+    traces: Traces | None = None
 
 
 def _routes() -> dict[str, Route]:
@@ -183,10 +185,38 @@ class App:
         if isinstance(sender, Refused):
             return _refused_key(sender, correlation_id), started
         receipt = self._receipt(sender.workspace, route, scope, correlation_id)
-        origin = Origin(receipt, route.name, request.traceparent(headers, self._identifiers))
-        answer = await self._limited(sender, route, body.value, origin, started, protobuf=protobuf)
+        span = self._span(route, receipt, headers)
+        origin = Origin(receipt, route.name, self._traceparent(span, headers))
+        try:
+            answer = await self._limited(sender, route, body.value, origin, started, protobuf=protobuf)
+            if span is not None:
+                span.set("http.response.status_code", answer.status)
+        finally:
+            if span is not None:
+                span.end()
         quota = self._dependencies.limits.requests_left(sender.identifier, sender.workspace, time.perf_counter())
         return answers.with_quota(answer, quota), started
+
+    def _span(self, route: Route, receipt: Receipt, headers: request.Headers) -> Span | None:
+        """Return the span of a request of a sampled trace. The trace context of a client is its parent."""
+        traces = self._dependencies.traces
+        if traces is None:
+            return None
+        attributes = {
+            "http.request.method": "POST",
+            "http.route": route.name,
+            "starling.workspace": receipt.workspace,
+            "starling.correlation_id": receipt.correlation_id,
+        }
+        return traces.begin(f"POST {route.name}", request.sent_traceparent(headers), EDGE, attributes)
+
+    def _traceparent(self, span: Span | None, headers: request.Headers) -> str:
+        if span is not None:
+            return span.traceparent
+        if self._dependencies.traces is None:
+            return request.traceparent(headers, self._identifiers)
+        # A later stage would otherwise record a trace without the span of its request.
+        return request.sent_traceparent(headers) or f"{self._identifiers.traceparent()[:-2]}00"
 
     def _receipt(self, workspace: str, route: Route, scope: Scope, correlation_id: str) -> Receipt:
         user_agent = request.user_agent(scope.headers)

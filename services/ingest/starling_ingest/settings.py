@@ -7,7 +7,7 @@ from pydantic import Field, field_validator
 from pydantic_settings import NoDecode
 
 from starling_common.http.server import PublicHttp
-from starling_common.settings import ServiceSettings
+from starling_common.settings import ServiceSettings, TraceSettings
 from starling_ingest.requests.accept import MAX_ITEMS
 
 _WORKSPACE = re.compile(r"[a-z][a-z0-9_-]{0,63}")
@@ -17,6 +17,7 @@ class Settings(ServiceSettings):
     """Read from STARLING_*. The form of `STARLING_WRITE_KEYS` is `key=workspace,other-key=other-workspace`."""
 
     http: PublicHttp
+    traces: TraceSettings = TraceSettings()
     write_keys: Annotated[
         dict[str, str], NoDecode, Field(min_length=1, description="write keys, as key=workspace, comma separated")
     ]

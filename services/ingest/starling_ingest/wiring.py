@@ -17,6 +17,7 @@ from starling_common.kafka.topics import INGEST_TOPICS, WATERMARKS, WRITE_KEYS
 from starling_common.records.credentials import Credentials, fold_credentials
 from starling_common.retries import retrying_async
 from starling_common.telemetry.logs import log
+from starling_common.telemetry.traces import open_traces
 from starling_common.time.instants import wall_clock_micros
 from starling_common.wire import Codec, ReceivedEncoder, Registry, RegistryUnavailable, SchemaMissing
 from starling_ingest.app import App, AppDependencies
@@ -71,6 +72,7 @@ class Service:
                 counts,
                 self._alive,
                 self._ready,
+                open_traces(settings.traces, "ingest", settings.instance_id),
             )
         )
 

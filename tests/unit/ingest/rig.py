@@ -23,6 +23,7 @@ from starling_common.records.credentials import (
     secret_key,
     secret_record,
 )
+from starling_common.telemetry.traces import Traces
 from starling_common.wire import Codec, ReceivedEncoder
 from starling_ingest.app import App, AppDependencies
 from starling_ingest.bodies import SlowBodies
@@ -147,13 +148,16 @@ class Edge:
     ready: dict[str, str | None] = field(default_factory=lambda: {"start": None})
     lapsed: Exception | None = None
     created: MemoryKeys = field(default_factory=MemoryKeys)
+    traces: Traces | None = None
 
     def __post_init__(self) -> None:
         self.registry = CollectorRegistry()
         counts = Counts(self.registry, lambda: len(self.log.records))
         keys = WriteKeys({"key": "acme", "id:secret": "other"}, self.created, lambda: NOW // 1000)
         self.app = App(
-            AppDependencies(keys, "edge-0", self.limits, self.bodies, counts, lambda: {"producer": None}, lambda: self.ready)
+            AppDependencies(
+                keys, "edge-0", self.limits, self.bodies, counts, lambda: {"producer": None}, lambda: self.ready, self.traces
+            )
         )
 
     def open(self) -> "Edge":

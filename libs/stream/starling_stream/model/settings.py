@@ -5,7 +5,7 @@ from typing import Annotated
 
 from pydantic import Field
 
-from starling_common.settings import Cassandra, GroupFailureSeconds, ServiceSettings
+from starling_common.settings import Cassandra, GroupFailureSeconds, ServiceSettings, TraceSettings
 
 _MIB = 1024 * 1024
 
@@ -32,6 +32,7 @@ class StreamSettings(ServiceSettings):
         int, Field(ge=1_000, le=10_000_000, description="records buffered before processing, for each topic and partition")
     ] = 5_000
     group_failure_seconds: GroupFailureSeconds = 120.0
+    traces: TraceSettings = TraceSettings()
     fetch_wait_ms: Annotated[
         int, Field(ge=1, le=5_000, description="maximum wait of a fetch at the broker when there is no record")
     ] = 100

@@ -19,6 +19,7 @@ from starling_common.kafka.group_requests import GroupAddress, GroupRequests
 from starling_common.telemetry.health import HealthServer
 from starling_common.telemetry.logs import configure_logs, log
 from starling_common.telemetry.metrics import Metrics
+from starling_common.telemetry.traces import open_traces
 from starling_common.wire import RegistryUnavailable, SchemaMissing
 from starling_stream.fold.batches import Batches, Limits
 from starling_stream.kafka.transactions import Transactions
@@ -27,6 +28,7 @@ from starling_stream.model.phase import Phase
 from starling_stream.model.processor import Service
 from starling_stream.model.records import all_topics
 from starling_stream.model.settings import StreamSettings
+from starling_stream.model.traced import TracedProcessor
 from starling_stream.state.flush.flusher import FlusherDependencies, LayoutChanged
 from starling_stream.state.local_store import StoreMemory, store_memory
 from starling_stream.state.metrics import BackingStoreGauges, Gauges
@@ -88,6 +90,9 @@ class _Worker:
         raising = Raising.of(settings.failpoint)
         if raising is not None:
             service = replace(service, processor=RaisingProcessor(service.processor, raising, service.stage))
+        traces = open_traces(settings.traces, service.stage, settings.instance_id)
+        if traces is not None:
+            service = replace(service, processor=TracedProcessor(service.processor, traces, service.stage))
         self._service = service
         self._settings = settings
         self._metrics = Metrics()

@@ -7,7 +7,7 @@ from email.utils import parsedate_to_datetime
 import httpx
 
 from starling_common.http.outbound.addresses import AddressRefused, checked_url
-from starling_common.http.outbound.connections import WORKSPACE, guarded_client
+from starling_common.http.outbound.connections import TRACEPARENT, WORKSPACE, guarded_client
 from starling_common.http.outbound.signatures import signed_headers
 from starling_common.time.instants import wall_clock_ms
 from starling_delivery.channel import Again, Answer, Delivered, Gone, Impossible, Message
@@ -67,6 +67,9 @@ class WebhookChannel:
         WORKSPACE.set(message.workspace)
         now_ms = wall_clock_ms()
         headers = {**target.headers, **signed_headers(target.secrets(now_ms), message.message_id, message.payload, now_ms)}
+        traceparent = TRACEPARENT.get()
+        if traceparent is not None:
+            headers["traceparent"] = traceparent
         async with self._client.stream("POST", url, content=message.payload.encode(), headers=headers) as response:
             # The status decides. The body is read only for the sake of its connection, and never for long.
             with suppress(httpx.HTTPError, TimeoutError):

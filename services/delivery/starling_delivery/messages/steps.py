@@ -46,7 +46,7 @@ class MessageSteps:
     async def claim(self, item: Item) -> bool:
         """Store the report SENDING and the progress of the record in one transaction. Return False if another process has it."""
         decided: asyncio.Future[bool] = asyncio.get_running_loop().create_future()
-        outputs = self._records.of_step(item.request, SENDING)
+        outputs = self._records.of_step(item.request, SENDING, item.traceparent)
         self._ledger.put(Entry(outputs, item.origin, partial(_decide, decided), self._instead(item)))
         item.origin = None
         return await decided
@@ -54,7 +54,7 @@ class MessageSteps:
     def record(self, item: Item, step: Step, stored: Callable[[], None]) -> None:
         """Publish the outcome of one step, with its retry, dead letter or suppressed address."""
         request = item.request
-        outputs = self._records.of_step(request, step)
+        outputs = self._records.of_step(request, step, item.traceparent)
         if step.suppress is not None:
             outputs.append(self._suppression(request, step.suppress))
         self._ledger.put(Entry(outputs, item.origin, lambda _: stored(), self._instead(item)))

@@ -61,8 +61,13 @@ def correlation_id(headers: Headers, identifiers: Identifiers) -> str:
 
 def traceparent(headers: Headers, identifiers: Identifiers) -> str:
     """Return the sender's trace context if it is valid, else a new one."""
+    return sent_traceparent(headers) or identifiers.traceparent()
+
+
+def sent_traceparent(headers: Headers) -> str | None:
+    """Return the sender's trace context; None if it is missing or invalid."""
     sent = headers.get("traceparent")
-    return sent if sent and _TRACEPARENT.fullmatch(sent) else identifiers.traceparent()
+    return sent if sent and _TRACEPARENT.fullmatch(sent) else None
 
 
 def user_agent(headers: Headers) -> str | None:

@@ -13,6 +13,9 @@ from starling_common.http.outbound.lookups import Lookups
 WORKSPACE: Final[ContextVar[str]] = ContextVar("workspace")
 """The workspace of the attempt, which the task of the attempt sets. Its share of the lookups is used."""
 
+TRACEPARENT: Final[ContextVar[str | None]] = ContextVar("traceparent", default=None)
+"""The trace context that the request of the attempt has; None while traces are off, and for a trace that is not sampled."""
+
 
 class GuardedBackend(httpcore.AsyncNetworkBackend):
     """Resolves the host, refuses private networks, and connects to the first address that accepts.
