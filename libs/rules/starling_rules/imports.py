@@ -18,8 +18,7 @@ State: TypeAlias = Literal["waiting", "running", "done", "failed", "cancelled"]
 
 DEFAULT_MAX_REJECTS: Final = 10_000
 MOST_REJECTS: Final = 1_000_000
-_BUCKET_SCHEMES: Final = ("s3", "gs")
-_SCHEMES: Final = ("file", *_BUCKET_SCHEMES)
+_SCHEMES: Final = ("file", "s3", "s3a", "gs")
 _KEY: Final = re.compile(r"[a-z][a-z0-9_-]{0,63}")
 _FIELD: Final = re.compile(r"(properties|traits)\.[^.]+")
 
@@ -61,21 +60,25 @@ def parse_request(document: Any) -> Done[ImportRequest] | Refused:
 
 
 def uri_error(uri: str) -> Refused | None:
-    """Return the error of a URI without a known scheme, a bucket or an absolute path; None if it is valid."""
+    """Return the error of a URI without a known scheme, a bucket or a plain absolute path; None if it is valid."""
     scheme, separator, rest = uri.partition("://")
     if not separator or scheme not in _SCHEMES:
         known = ", ".join(f"{one}://" for one in _SCHEMES)
         return Refused("bad_uri", f"/uri: {uri[:200]!r} has no known scheme: begin it with one of {known}")
-    if scheme == "file" and not rest.startswith("/"):
-        return Refused("bad_uri", f"/uri: {uri[:200]!r} has no absolute path: write file:///directory/file")
     bucket, _, path = rest.partition("/")
-    if scheme in _BUCKET_SCHEMES and not bucket:
-        return Refused("bad_uri", f"/uri: {uri[:200]!r} has no bucket: write {scheme}://bucket/path")
-    if not path.strip("/"):
-        return Refused("bad_uri", f"/uri: {uri[:200]!r} has no path: add the path of a file or of a directory")
-    if ".." in path.split("/"):
-        return Refused("bad_uri", f"/uri: {uri[:200]!r} has the part '..': write the path without it")
-    return None
+    shown = repr(uri[:200])
+    checks = (
+        (scheme != "file" or rest.startswith("/"), f"{shown} has no absolute path: write file:///directory/file"),
+        (scheme == "file" or bucket != "", f"{shown} has no bucket: write {scheme}://bucket/path"),
+        (path.strip("/") != "", f"{shown} has no path: add the path of a file or of a directory"),
+        (not {"?", "#"} & set(rest), f"{shown} has a ? or a #: write it without a query, and those of a name as %3F and %23"),
+        (".." not in _decoded_parts(path), f"{shown} has the part '..': write the path without it"),
+    )
+    return next((Refused("bad_uri", f"/uri: {message}") for is_valid, message in checks if not is_valid), None)
+
+
+def _decoded_parts(path: str) -> list[str]:
+    return path.lower().replace("%2e", ".").replace("%2f", "/").split("/")
 
 
 def _error(request: ImportRequest) -> Refused | None:

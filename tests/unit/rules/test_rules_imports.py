@@ -68,6 +68,8 @@ def test_what_is_no_import_is_refused(document: Any) -> None:
         ("s3://shop", "no path"),
         ("file://orders.csv", "no absolute path"),
         ("file:///imports/../etc/passwd", "without it"),
+        ("file:///imports/%2E%2e/etc/passwd", "without it"),
+        ("s3://shop/a.csv?endpoint_override=example.com", "without a query"),
     ],
 )
 def test_a_uri_without_scheme_bucket_or_path_is_refused(uri: str, cure: str) -> None:
@@ -76,6 +78,6 @@ def test_a_uri_without_scheme_bucket_or_path_is_refused(uri: str, cure: str) -> 
     assert cure in found.message
 
 
-@pytest.mark.parametrize("uri", ["file:///imports", "s3://shop/a/b.csv", "gs://shop/x"])
+@pytest.mark.parametrize("uri", ["file:///imports", "s3://shop/a/b.csv", "s3a://shop/a", "gs://shop/x", "file:///a%3F.csv"])
 def test_a_complete_uri_is_accepted(uri: str) -> None:
     assert uri_error(uri) is None

@@ -5,6 +5,7 @@ from collections.abc import Sequence
 from datetime import UTC, datetime
 from functools import partial
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import httpx
@@ -14,9 +15,9 @@ import pytest
 from pydantic import SecretStr
 
 from starling_rules.imports import ImportRequest
-from starling_spark.jobs.imports import file_import
+from starling_spark.jobs.imports import file_import, reading
 from starling_spark.jobs.imports.file_import import import_file
-from starling_spark.jobs.imports.reading import found_files, rows_of
+from starling_spark.jobs.imports.reading import SourceUnavailable, found_files, rows_of
 from starling_spark.jobs.imports.rows import ImportedRow, RejectedRow, RowMapper, UnusableFile
 from starling_spark.jobs.imports.sending import IngestRefused, IngestUnavailable, Sender
 from starling_spark.jobs.imports.settings import write_keys
@@ -233,11 +234,36 @@ def test_files_are_found_below_the_permitted_places_only(tmp_path: Path) -> None
         (f"file://{tmp_path}/secret.csv", "csv", "STARLING_IMPORTS_ROOTS"),
         (f"{root}/link.csv", "csv", "STARLING_IMPORTS_ROOTS"),
         (f"{root}x", "csv", "STARLING_IMPORTS_ROOTS"),
+        (f"{root}/%2e%2e/secret.csv", "csv", "STARLING_IMPORTS_ROOTS"),
+        (f"{root}/lin%6B.csv", "csv", "STARLING_IMPORTS_ROOTS"),
+        (f"{root}/%00", "csv", "null byte"),
+        ("s3://shop/in/%2e%2e/secret.csv", "csv", "without it"),
         (f"{root}/none.csv", "csv", "there is no such file"),
         (root, "parquet", "no file that ends with .parquet"),
     ):
         with pytest.raises(UnusableFile, match=message):
             found_files(uri, form, [root])
+
+
+def test_a_path_with_spaces_and_signs_is_that_of_its_uri(tmp_path: Path) -> None:
+    file = tmp_path / "a b" / "50%?#.csv"
+    file.parent.mkdir()
+    file.write_text("user\nann\n")
+    (found,) = found_files(file.as_uri(), "csv", [tmp_path.as_uri()])
+    assert list(rows_of(wanted(), found.source, found.path, 0)) == [(1, {"user": "ann"})]
+
+
+def test_the_query_of_a_permitted_place_is_that_of_its_files(monkeypatch: pytest.MonkeyPatch) -> None:
+    opened: list[str] = []
+
+    def from_uri(uri: str) -> None:
+        opened.append(uri)
+        raise OSError("no route")
+
+    monkeypatch.setattr(reading.fs, "FileSystem", SimpleNamespace(from_uri=from_uri))
+    with pytest.raises(SourceUnavailable, match="no route"):
+        found_files("s3a://shop/in/a.csv", "csv", ["s3://shop/in?endpoint_override=minio:9000"])
+    assert opened == ["s3://shop/in/a.csv?endpoint_override=minio:9000"]
 
 
 ROW = ImportedRow(7, {"userId": "a"}, None)

@@ -124,7 +124,7 @@ def _run_task(target: Target, task: FileTask) -> str | None:
     request, file = task.request, task.file
     mapper = RowMapper(request, task.place.workspace, file.name)
     log_ = _FileLog(ImportStore(_database(target.cassandra)), task.place, file)
-    rows = partial(rows_of, request, request.uri, file.path)
+    rows = partial(rows_of, request, file.source, file.path)
     with httpx.Client(timeout=_TIMEOUT_SECONDS) as client:
         sender = Sender(client, target.ingest_url, target.write_key)
         try:

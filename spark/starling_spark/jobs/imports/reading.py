@@ -6,6 +6,7 @@ import os
 from collections.abc import Iterator, Sequence
 from itertools import islice
 from typing import Any, Final, NamedTuple
+from urllib.parse import quote, unquote
 
 import pyarrow as pa
 import pyarrow.parquet as pq
@@ -22,12 +23,13 @@ _ENDINGS: Final = {"csv": (".csv",), "parquet": (".parquet",), "jsonl": (".jsonl
 
 
 class FoundFile(NamedTuple):
-    """A file of an import. `name`: its path below the URI; `version`: changes with its content."""
+    """A file of an import. `name`: its path below `source`, a URI; `version`: changes with its content."""
 
     name: str
     path: str
     version: str
     size_bytes: int
+    source: str
 
 
 class SourceUnavailable(Exception):
@@ -37,19 +39,22 @@ class SourceUnavailable(Exception):
 def found_files(uri: str, form: str, roots: Sequence[str]) -> list[FoundFile]:
     """Return the file of the URI, or the files with the ending of the format below it, by name.
 
-    `roots`: the URIs below which files may be read. Raises: UnusableFile, SourceUnavailable.
+    `roots`: the URIs below which files may be read; the query of one, such as `endpoint_override`, is that of its files.
+    Raises: UnusableFile, SourceUnavailable.
     """
-    uri = _resolved(uri)
-    if not any(_is_below(uri, _resolved(root)) for root in roots):
+    place = _place(uri)
+    root = next((one for one in map(_place, roots) if one.scheme == place.scheme and _is_below(place.path, one.path)), None)
+    if root is None:
         known = ", ".join(roots) or "none"
         raise UnusableFile(f"{uri}: is not below a permitted place: add its directory to STARLING_IMPORTS_ROOTS (now: {known})")
+    source = place._replace(query=root.query).uri()
     try:
-        files, path = fs.FileSystem.from_uri(uri)
+        files, path = _opened(source)
         info = files.get_file_info(path)
         if info.type == fs.FileType.NotFound:
             raise UnusableFile(f"{uri}: there is no such file or directory: correct the path, or grant the right to list it")
         if info.type == fs.FileType.File:
-            return [_found(info, info.base_name)]
+            return [_found(info, info.base_name, source)]
         inside = files.get_file_info(fs.FileSelector(path, recursive=True))
     except PermissionError as error:
         raise UnusableFile(f"{uri}: permission denied: grant the job the right to read it ({error})") from error
@@ -63,17 +68,17 @@ def found_files(uri: str, form: str, roots: Sequence[str]) -> list[FoundFile]:
     if not chosen:
         raise UnusableFile(f"{uri}: has no file that ends with {' or '.join(_ENDINGS[form])}: correct the path or the format")
     # A link inside the directory may lead out of it.
-    usable = [one for one in chosen if not _leads_out(uri, one.path)]
-    return sorted(_found(one, one.path[len(path) :].lstrip("/")) for one in usable)
+    usable = [one for one in chosen if not (place.scheme == "file" and _leads_out(place.path, one.path))]
+    return sorted(_found(one, one.path[len(path) :].lstrip("/"), source) for one in usable)
 
 
 def rows_of(request: ImportRequest, uri: str, path: str, start: int) -> Iterator[tuple[int, dict[str, Any]] | RejectedRow]:
     """Yield the rows after the first `start` ones: the number, 1 for the first row, and the values by column.
 
-    Raises: UnusableFile, SourceUnavailable.
+    `uri`, `path`: `source` and `path` of the file. Raises: UnusableFile, SourceUnavailable.
     """
     try:
-        files, _ = fs.FileSystem.from_uri(_resolved(uri))
+        files, _ = _opened(uri)
         with files.open_input_file(path) as source:
             if request.format == "parquet":
                 yield from _parquet_rows(request, source, start)
@@ -183,20 +188,45 @@ def _json_rows(lines: _Lines) -> Iterator[tuple[int, dict[str, Any]] | RejectedR
             yield RejectedRow(number, "", "not_an_object", "the line is no JSON object", "write one object a line")
 
 
-def _found(info: Any, name: str) -> FoundFile:
-    return FoundFile(name, info.path, f"{info.size}-{info.mtime_ns}", info.size)
+def _found(info: Any, name: str, source: str) -> FoundFile:
+    return FoundFile(name, info.path, f"{info.size}-{info.mtime_ns}", info.size, source)
 
 
-def _resolved(uri: str) -> str:
-    """Return a local URI without links, any other one unchanged."""
-    scheme, _, path = uri.partition("://")
-    return f"file://{os.path.realpath(path)}" if scheme == "file" else uri
+class _Place(NamedTuple):
+    """A URI in its parts. `path`: decoded; of a local file without links, of an object store with the bucket."""
+
+    scheme: str
+    path: str
+    query: str
+
+    def uri(self) -> str:
+        return f"{self.scheme}://{quote(self.path)}" + (f"?{self.query}" if self.query else "")
 
 
-def _is_below(uri: str, root: str) -> bool:
+def _place(uri: str) -> _Place:
+    """Raises: UnusableFile for a path that leads upwards."""
+    scheme, _, rest = uri.partition("://")
+    rest, _, query = rest.partition("?")
+    path = unquote(rest)
+    if "\0" in path:
+        raise UnusableFile(f"{uri}: the path has a null byte: correct the URI")
+    if scheme == "file":
+        return _Place(scheme, os.path.realpath(path), query)
+    if ".." in path.split("/"):
+        raise UnusableFile(f"{uri}: the path has the part '..': write the path without it")
+    return _Place("s3" if scheme == "s3a" else scheme, path, query)  # Arrow knows no s3a
+
+
+def _opened(source: str) -> tuple[fs.FileSystem, str]:
+    """Return the file system of a URI, and the path in it. Raises: pa.ArrowInvalid, OSError."""
+    place = _place(source)
+    return (fs.LocalFileSystem(), place.path) if place.scheme == "file" else fs.FileSystem.from_uri(source)
+
+
+def _is_below(path: str, root: str) -> bool:
     root = root.rstrip("/")
-    return uri.rstrip("/") == root or uri.startswith(f"{root}/")
+    return path.rstrip("/") == root or path.startswith(f"{root}/")
 
 
-def _leads_out(uri: str, path: str) -> bool:
-    return uri.startswith("file://") and not _is_below(_resolved(f"file://{path}"), uri)
+def _leads_out(directory: str, path: str) -> bool:
+    return not _is_below(os.path.realpath(path), directory)
