@@ -12,16 +12,18 @@ import httpx
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
+from pyarrow import fs
 from pydantic import SecretStr
 
-from starling_rules.imports import ImportRequest
-from starling_spark.jobs.imports import file_import, reading
+from starling_rules.imports import DONE, FAILED, RUNNING, WAITING, ImportRequest
+from starling_spark.jobs.imports import file_import, job
 from starling_spark.jobs.imports.file_import import import_file
+from starling_spark.jobs.imports.job import ImportJob, Target
 from starling_spark.jobs.imports.reading import SourceUnavailable, found_files, rows_of
 from starling_spark.jobs.imports.rows import ImportedRow, RejectedRow, RowMapper, UnusableFile
 from starling_spark.jobs.imports.sending import IngestRefused, IngestUnavailable, Sender
 from starling_spark.jobs.imports.settings import write_keys
-from starling_spark.jobs.imports.store import Progress
+from starling_spark.jobs.imports.store import Place, Progress
 
 
 def wanted(form: str = "csv", **more: Any) -> ImportRequest:
@@ -260,10 +262,43 @@ def test_the_query_of_a_permitted_place_is_that_of_its_files(monkeypatch: pytest
         opened.append(uri)
         raise OSError("no route")
 
-    monkeypatch.setattr(reading.fs, "FileSystem", SimpleNamespace(from_uri=from_uri))
+    monkeypatch.setattr(fs, "FileSystem", SimpleNamespace(from_uri=from_uri))
     with pytest.raises(SourceUnavailable, match="no route"):
         found_files("s3a://shop/in/a.csv", "csv", ["s3://shop/in?endpoint_override=minio:9000"])
     assert opened == ["s3://shop/in/a.csv?endpoint_override=minio:9000"]
+
+
+class Store:
+    """Imports without files."""
+
+    def __init__(self, *keys: str) -> None:
+        self.waiting = {Place("acme", key): wanted(key=key) for key in keys}
+        self.states: list[tuple[str, str, str | None]] = []
+
+    def unfinished(self) -> list[tuple[Place, ImportRequest]]:
+        return list(self.waiting.items())
+
+    def set_state(self, place: Place, state: str, message: str | None = None) -> bool:
+        if state in {DONE, FAILED}:
+            self.waiting.pop(place)
+        self.states.append((place.key, state, message))
+        return True
+
+
+def test_an_import_that_cannot_go_on_waits_and_the_next_one_runs(monkeypatch: pytest.MonkeyPatch) -> None:
+    errors = iter((SourceUnavailable("s3://shop: no route"), UnusableFile("there is no such file")))
+
+    def no_files(*_: object) -> None:
+        raise next(errors)
+
+    monkeypatch.setattr(job, "found_files", no_files)
+    store, nothing = Store("a", "b"), Any
+    target = Target(nothing, "http://ingest", "key")  # type: ignore[arg-type]
+    assert ImportJob(nothing, store, lambda _: target, []).run(lambda: False) == {WAITING: 1, FAILED: 1}  # type: ignore[arg-type]
+    assert [one for one in store.states if one[1] != RUNNING] == [
+        ("a", WAITING, "s3://shop: no route: the job tries again"),
+        ("b", FAILED, "there is no such file"),
+    ]
 
 
 ROW = ImportedRow(7, {"userId": "a"}, None)

@@ -4,6 +4,7 @@ import sys
 from threading import Event, Thread
 
 from starling_common.telemetry.logs import configure_logs
+from starling_rules.imports import WAITING
 from starling_spark.jobs.imports.job import ImportJob
 from starling_spark.jobs.imports.settings import ImportSettings
 from starling_spark.jobs.imports.wiring import import_job
@@ -13,7 +14,10 @@ _STOP_SECONDS = 25.0
 
 
 def main() -> int:
-    """Run the imports that wait or were interrupted; return 0 also if one failed, because its state has the reason."""
+    """Run the imports that wait or were interrupted; return 1 if one of them has to wait.
+
+    A failed import is no failure of the job: its state has the reason.
+    """
     settings = ImportSettings()
     configure_logs("imports", settings.log_level, sys.stderr)
     stopping = stop_at_signals(_STOP_SECONDS)
@@ -26,7 +30,7 @@ def main() -> int:
                 raise
             return 0  # the tasks were cancelled, and the next start continues
     sys.stdout.write(" ".join(f"{state}={count}" for state, count in sorted(states.items())) + "\n")
-    return 0
+    return 1 if states[WAITING] else 0
 
 
 def _stop(stopping: Event, job: ImportJob) -> None:

@@ -6,16 +6,18 @@ from functools import cache, partial
 from typing import NamedTuple
 
 import httpx
+from py4j.protocol import Py4JJavaError
 from pyspark.sql import SparkSession
 
 from starling_common.cassandra.database import Database
+from starling_common.cassandra.sessions import DatabaseUnavailable
 from starling_common.settings import Cassandra
 from starling_common.telemetry.logs import log
-from starling_rules.imports import DONE, FAILED, RUNNING, ImportRequest
+from starling_rules.imports import DONE, FAILED, RUNNING, WAITING, ImportRequest
 from starling_spark.jobs.imports.file_import import import_file
-from starling_spark.jobs.imports.reading import FoundFile, found_files, rows_of
+from starling_spark.jobs.imports.reading import FoundFile, SourceUnavailable, found_files, rows_of
 from starling_spark.jobs.imports.rows import RejectedRow, RowMapper, UnusableFile
-from starling_spark.jobs.imports.sending import IngestRefused, Sender
+from starling_spark.jobs.imports.sending import IngestRefused, IngestUnavailable, Sender
 from starling_spark.jobs.imports.store import ImportStore, Place, Progress
 
 _TIMEOUT_SECONDS = 60.0
@@ -38,27 +40,45 @@ class FileTask(NamedTuple):
     progress: Progress
 
 
+class Postponed(Exception):
+    """An import that cannot go on now: the text is the reason. The next run of the job continues it."""
+
+
 class ImportJob:
-    """Runs imports. `keys`: a write key by workspace; `roots`: the URIs below which files may be read."""
+    """Runs imports one after another. `roots`: the URIs below which files may be read."""
 
     def __init__(
         self, spark: SparkSession, store: ImportStore, target: Callable[[str], Target | None], roots: Sequence[str]
     ) -> None:
-        """`target`: returns the target of a workspace; None without a write key."""
+        """`target`: returns the target of a workspace; None without a write key for it."""
         self._spark = spark
         self._store = store
         self._target = target
         self._roots = roots
 
     def run(self, is_stopping: Callable[[], bool]) -> Counter[str]:
-        """Run until no import waits, and return the number of imports by their state.
+        """Run each import that waits or was interrupted, the oldest first; return the number of imports by their state.
 
-        Raises: DatabaseUnavailable, SourceUnavailable, the error of a failed task; the next run continues then.
+        An import that cannot go on now waits again, with the reason, and does not keep the others from running: `waiting` in the
+        result. Raises: DatabaseUnavailable; the next run continues then.
         """
         states: Counter[str] = Counter()
-        while not is_stopping() and (waiting := self._store.unfinished()):
+        postponed: set[Place] = set()
+        while not is_stopping():
+            waiting = [one for one in self._store.unfinished() if one[0] not in postponed]
+            if not waiting:
+                break
             place, request = waiting[0]
-            state, message = self._run(place, request)
+            try:
+                state, message = self._run(place, request)
+            except (Postponed, Py4JJavaError) as error:
+                if is_stopping():
+                    break  # the tasks were cancelled: the import stays as it is
+                postponed.add(place)
+                reason = (
+                    str(error) if isinstance(error, Postponed) else f"a task of Spark failed: {error.java_exception.toString()}"
+                )
+                state, message = WAITING, f"{reason[:1000]}: the job tries again"
             if self._store.set_state(place, state, message):
                 states[state] += 1
                 log(__name__).info("import_ended", workspace=place.workspace, key=place.key, state=state, message=message)
@@ -78,12 +98,16 @@ class ImportJob:
             files = found_files(request.uri, request.format, self._roots)
         except UnusableFile as error:
             return FAILED, str(error)
+        except SourceUnavailable as error:
+            raise Postponed(str(error)) from error
         tasks = self._tasks(place, request, files)
         if tasks:
             run = partial(_run_task, target)
             results = self._spark.sparkContext.parallelize(tasks, len(tasks)).map(run).collect()
-            if refused := [result for result in results if isinstance(result, str)]:
+            if refused := [result.refused for result in results if result.refused is not None]:
                 return FAILED, refused[0]
+            if unavailable := [result.unavailable for result in results if result.unavailable is not None]:
+                raise Postponed(unavailable[0])
         names = {file.name for file in files}
         return _ended({name: one for name, one in self._store.progress(place).items() if name in names})
 
@@ -99,6 +123,13 @@ class ImportJob:
             if not progress.complete:
                 tasks.append(FileTask(place, request, file, progress))
         return tasks
+
+
+class TaskResult(NamedTuple):
+    """`refused`: why the import fails; `unavailable`: why its file has to wait; both None: the task has ended."""
+
+    refused: str | None = None
+    unavailable: str | None = None
 
 
 class _FileLog:
@@ -119,8 +150,8 @@ class _FileLog:
         self._store.set_progress(self._place, self._file.name, self._file.size_bytes, progress)
 
 
-def _run_task(target: Target, task: FileTask) -> str | None:
-    """Import a file in a worker of Spark; return why the ingest API refuses everything, else None."""
+def _run_task(target: Target, task: FileTask) -> TaskResult:
+    """Import a file in a worker of Spark."""
     request, file = task.request, task.file
     mapper = RowMapper(request, task.place.workspace, file.name)
     log_ = _FileLog(ImportStore(_database(target.cassandra)), task.place, file)
@@ -130,8 +161,10 @@ def _run_task(target: Target, task: FileTask) -> str | None:
         try:
             import_file(request, mapper, rows, sender.send, log_, task.progress)
         except IngestRefused as error:
-            return f"{error}: correct STARLING_IMPORTS_WRITE_KEYS or STARLING_IMPORTS_INGEST_URL"
-    return None
+            return TaskResult(refused=f"{error}: correct STARLING_IMPORTS_WRITE_KEYS or STARLING_IMPORTS_INGEST_URL")
+        except (IngestUnavailable, SourceUnavailable, DatabaseUnavailable) as error:
+            return TaskResult(unavailable=str(error))
+    return TaskResult()
 
 
 def _ended(files: dict[str, Progress]) -> tuple[str, str | None]:

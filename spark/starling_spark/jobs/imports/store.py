@@ -10,7 +10,7 @@ from starling_common.time.instants import wall_clock_ms
 from starling_rules.imports import RUNNING, WAITING, ImportRequest
 from starling_spark.jobs.imports.rows import RejectedRow
 
-_ALL: Final = "SELECT workspace, key, request, state FROM {ks}.imports"
+_ALL: Final = "SELECT workspace, key, request, state, created_at_ms FROM {ks}.imports"
 _STATE: Final = "SELECT state FROM {ks}.imports WHERE workspace = ? AND key = ?"
 _SET_STATE: Final = (
     "UPDATE {ks}.imports SET state = ?, message = ?, changed_at_ms = ? WHERE workspace = ? AND key = ? IF state IN (?, ?)"
@@ -53,8 +53,8 @@ class ImportStore:
         self._database = database
 
     def unfinished(self) -> list[tuple[Place, ImportRequest]]:
-        """Return the imports that wait or run, by workspace and key."""
-        rows = sorted(self._database.read(_ALL), key=lambda row: (row["workspace"], row["key"]))
+        """Return the imports that wait or run, the oldest first."""
+        rows = sorted(self._database.read(_ALL), key=lambda row: (row["created_at_ms"], row["workspace"], row["key"]))
         return [
             (Place(row["workspace"], row["key"]), msgspec.json.decode(row["request"], type=ImportRequest))
             for row in rows
