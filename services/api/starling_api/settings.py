@@ -135,3 +135,21 @@ class ApiSettings(ServiceSettings):
     ] = None
     backfill_cpu: Annotated[str, Field(description="kubernetes: CPU request of the job")] = "2"
     backfill_memory: Annotated[str, Field(description="kubernetes: memory request and limit of the job")] = "3Gi"
+    imports_runner: Annotated[
+        Literal["none", "process", "kubernetes"],
+        Field(description="where the API starts the job of imports; none: an operator starts it"),
+    ] = "none"
+    imports_image: Annotated[str, Field(description="kubernetes: image with Spark and the packages of the platform")] = ""
+    imports_namespace: Annotated[str, Field(description="kubernetes: namespace of the job")] = "default"
+    imports_config_maps: Annotated[
+        str, Field(description="kubernetes: config maps with the environment of the job, comma separated")
+    ] = ""
+    imports_secrets: Annotated[str, Field(description="kubernetes: secrets with the environment of the job, comma separated")] = ""
+    imports_service_account: Annotated[
+        str | None, Field(description="kubernetes: service account of the job; unset: that of the namespace")
+    ] = None
+    imports_cpu: Annotated[str, Field(description="kubernetes: CPU request of the job")] = "2"
+    imports_memory: Annotated[str, Field(description="kubernetes: memory request and limit of the job")] = "3Gi"
+    imports_volume_claim: Annotated[
+        str, Field(description="kubernetes: persistent volume claim with files, mounted read-only at /imports; empty: none")
+    ] = ""

@@ -35,6 +35,8 @@ from starling_api.http.access.rate_limits import RateLimits, Rates
 from starling_api.http.dependencies import Services
 from starling_api.imports.imports import Imports
 from starling_api.imports.store import CassandraImports
+from starling_api.imports.wiring import ImportService
+from starling_api.jobs.runner import FAILURES
 from starling_api.lists.lists import Lists
 from starling_api.lists.publisher import ListFeed
 from starling_api.lists.store import CassandraLists
@@ -80,12 +82,17 @@ class Threads:
     """The threads of the process that must not end while it serves."""
 
     backfill: BackfillService
+    imports: ImportService
     sweep: threading.Thread | None = None
 
     def failures(self) -> dict[str, str | None]:
         """Return the failed checks by name that only a restart of the process corrects. Does not block."""
         ended = self.sweep is not None and not self.sweep.is_alive()
-        return {"sweep": "the thread has ended: restart this process" if ended else None, **self.backfill.failures()}
+        return {
+            "sweep": "the thread has ended: restart this process" if ended else None,
+            **self.backfill.failures(),
+            **self.imports.failures(),
+        }
 
 
 @dataclass
@@ -100,6 +107,7 @@ class Api:
     streams: Streams
     states: Sequence[SegmenterStates | MessengerPeople]
     backfill: BackfillService
+    imports: ImportService
     threads: Threads
     self_audit: SelfAuditService
     webhook_sender: WebhookSender
@@ -116,6 +124,7 @@ class Api:
         self.threads.sweep.start()
         self.backfill.start()
         self.self_audit.start()
+        self.imports.start()
         for topic in self.followed:
             topic.start()
         serving = asyncio.ensure_future(server.serve())
@@ -123,8 +132,9 @@ class Api:
         self._stopping.set()
         self.threads.sweep = None
         cap.cancel()
-        for service in (self.backfill, self.self_audit):
-            await asyncio.get_running_loop().run_in_executor(None, service.stop)
+        # At the same time: each waits for work that depends on this process.
+        stops = (self.backfill.stop, self.imports.stop, self.self_audit.stop)
+        await asyncio.gather(*(asyncio.get_running_loop().run_in_executor(None, stop_job) for stop_job in stops))
         for topic in self.followed:
             await asyncio.get_running_loop().run_in_executor(None, topic.stop)
         self.streams.end()
@@ -160,7 +170,8 @@ def build_api(settings: ApiSettings) -> Api:
     streams = Streams(settings.feed_streams, settings.feed_heartbeat_seconds, settings.workspace_feed_streams)
     partitions = load_catalogue(settings.profile_partitions).profile_partitions
     audience, states = CassandraAudience(database, partitions), SegmenterStates(database, settings.kafka.brokers, registry)
-    backfill = BackfillService(settings, registry)
+    failures = metrics.gauge(FAILURES)
+    backfill, imports = BackfillService(settings, registry, failures), ImportService(settings, database, metrics)
     policy = BackfillPolicy(
         settings.backfill_from_records, backfill.topics.largest_partition, Definitions(definitions), audience, partitions
     )
@@ -209,7 +220,7 @@ def build_api(settings: ApiSettings) -> Api:
         ),
         exports=Exports(queries, list_store, states),
         backfills=backfills,
-        imports=Imports(CassandraImports(database), wall_clock_ms),
+        imports=Imports(CassandraImports(database), wall_clock_ms, is_started=settings.imports_runner != "none"),
         token_commands=CredentialCommands(TOKEN, tokens, wall_clock_micros),
         write_key_commands=CredentialCommands(WRITE_KEY, write_keys, wall_clock_micros),
         people=people,
@@ -221,7 +232,7 @@ def build_api(settings: ApiSettings) -> Api:
         webhook_sender=WebhookSender(allow_private=settings.allow_private_addresses),
     )
     origins = [origin.strip() for origin in settings.cors_origins.split(",") if origin.strip()]
-    threads = Threads(backfill)
+    threads = Threads(backfill, imports)
 
     def ready() -> dict[str, str | None]:
         # Reads need the database alone, so an unreachable broker must not take a running process out of the load balancer: the
@@ -235,7 +246,7 @@ def build_api(settings: ApiSettings) -> Api:
     audit = build_self_audit(settings, database, registry, audited, stopping.wait)
     self_audit = SelfAuditService(audit.run, metrics, settings.self_audit_interval_seconds, stopping)
     connections = database, (feed, outcome_log, audit_log), streams, (states, people, audited)
-    return Api(app, settings, commands, *connections, backfill, threads, self_audit, services.webhook_sender, followed)
+    return Api(app, settings, commands, *connections, backfill, imports, threads, self_audit, services.webhook_sender, followed)
 
 
 def _sealer(settings: ApiSettings) -> Sealer:

@@ -4,7 +4,7 @@ from typing import Any
 
 import pytest
 
-from starling_api.imports.imports import ImportFileRow, RejectRow
+from starling_api.imports.imports import ImportFileRow, Imports, RejectRow
 from tests.unit.api.calls import call
 from tests.unit.api.memory import World
 
@@ -29,6 +29,13 @@ def test_a_new_import_waits_and_can_be_read() -> None:
     assert (found["state"], found["message"], found["changed_at"]) == ("waiting", None, None)
     assert (found["rows_done"], found["accepted"], found["rejected"]) == (15, 14, 1)
     assert [file["file"] for file in found["files"]] == ["a.csv", "b.csv"]
+
+
+def test_an_import_without_a_runner_names_who_starts_it() -> None:
+    imports = Imports(created().import_store, lambda: 0, is_started=False)
+    assert imports.one("acme", "orders")["message"] == (
+        "an operator starts the job: run it, or set STARLING_IMPORTS_RUNNER of the API"
+    )
 
 
 def test_a_key_is_used_once_and_a_dry_run_creates_nothing() -> None:

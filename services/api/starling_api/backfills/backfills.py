@@ -11,6 +11,7 @@ from starling_api.ports import AudienceReader, ReportedProgress
 from starling_common.cassandra.read_models import SEGMENT
 from starling_common.time.instants import format_instant
 from starling_common.wire import Record
+from starling_rules.definitions import Definitions as Waiting
 from starling_rules.ledger import CANCELLED, DONE, ENDED, PAUSED, REQUEST, RUNNING, Run, of_segment, report
 from starling_segments import InvalidPlan, Known, compile_preview, parse_segment, stored_leaves
 
@@ -106,6 +107,13 @@ class BackfillPolicy:
 
     def _is_active(self, progress: Mapping[int, ReportedProgress], name: str, version: int) -> bool:
         return len(progress) >= self.partitions and all(one.definitions.get(name) == version for one in progress.values())
+
+
+def is_needed(definitions: Waiting, newest: Run | None) -> bool:
+    """Return whether segments wait for a backfill and the newest run is not a cancelled one of the same segments."""
+    awaited = definitions.awaited()
+    was_cancelled = newest is not None and newest.requested == CANCELLED and dict(newest.definitions) == awaited
+    return bool(awaited) and not was_cancelled
 
 
 def _concerns(run: Run, workspace: str) -> bool:

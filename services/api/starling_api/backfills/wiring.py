@@ -1,15 +1,15 @@
 """Wiring: the backfill components of the API, from its settings. They connect at `start`."""
 
 import threading
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from typing import Final
 
-from kubernetes import client, config
+from prometheus_client import Gauge
 
-from starling_api.backfills.kubernetes import JobSpec, KubernetesJob
-from starling_api.backfills.process import LocalProcess
-from starling_api.backfills.runner import Runner, Submitter
+from starling_api.backfills.backfills import is_needed
 from starling_api.backfills.topics import BackfillTopics
+from starling_api.jobs.runner import Runner
+from starling_api.jobs.wiring import submitter_of
 from starling_api.settings import ApiSettings
 from starling_common.kafka.clients import BrokerUnavailable
 from starling_common.kafka.folded_topic import FoldedTopic
@@ -20,17 +20,18 @@ from starling_rules import definitions, ledger
 from starling_rules.definitions import Definitions
 from starling_rules.ledger import Run
 
-_JOB: Final = "starling-backfill"
 _RETRY_SECONDS: Final = 5.0
 
 
 class BackfillService:
     """Follows the backfill runs and submits jobs according to the settings. No runs are known while the broker is unreachable."""
 
-    def __init__(self, settings: ApiSettings, registry: Registry) -> None:
+    def __init__(self, settings: ApiSettings, registry: Registry, failures: Gauge) -> None:
+        """`failures`: the gauge of consecutive failures by job."""
         self.topics = BackfillTopics(settings.kafka.brokers, registry)
         self._settings = settings
         self._registry = registry
+        self._failures = failures
         self._stopping = threading.Event()
         self._thread = threading.Thread(target=self._follow, name="backfills", daemon=True)
         self._definitions: FoldedTopic[Definitions] | None = None
@@ -70,9 +71,9 @@ class BackfillService:
                 log(__name__).warning("backfills_not_followed", error=str(error))
                 self._stopping.wait(_RETRY_SECONDS)
             else:
-                submitter = submitter_of(self._settings)
+                submitter = submitter_of(self._settings, "backfill")
                 if submitter is not None and not self._stopping.is_set():
-                    self._runner = Runner(submitter, self._definitions.value, self._newest)
+                    self._runner = Runner("backfill", submitter, self._is_needed, self._failures)
                     self._runner.start()
                 return
 
@@ -85,39 +86,8 @@ class BackfillService:
         runs.start()
         return segments, runs
 
+    def _is_needed(self) -> bool:
+        return self._definitions is not None and is_needed(self._definitions.value(), self._newest())
+
     def _newest(self) -> Run | None:
         return max(self.runs().values(), key=lambda run: run.started_at, default=None)
-
-
-def submitter_of(settings: ApiSettings) -> Submitter | None:
-    """Return the submitter of the settings; None if an operator starts the jobs."""
-    if settings.backfill_runner == "process":
-        return LocalProcess({})
-    if settings.backfill_runner == "kubernetes":
-        config.load_incluster_config()  # type: ignore[no-untyped-call]
-        return KubernetesJob(client.BatchV1Api(), _job_spec(settings))
-    return None
-
-
-def _job_spec(settings: ApiSettings) -> JobSpec:
-    http = settings.http
-    environment = {
-        "STARLING_INSTANCE_ID": "backfill",
-        "STARLING_HTTP__PORT": str(http.port),
-        "STARLING_CLOCK": settings.clock.value,
-    }
-    return JobSpec(
-        name=_JOB,
-        namespace=settings.backfill_namespace,
-        image=settings.backfill_image,
-        environment=environment,
-        config_maps=_names(settings.backfill_config_maps),
-        secrets=_names(settings.backfill_secrets),
-        service_account=settings.backfill_service_account,
-        cpu=settings.backfill_cpu,
-        memory=settings.backfill_memory,
-    )
-
-
-def _names(text: str) -> Sequence[str]:
-    return [name for part in text.split(",") if (name := part.strip())]

@@ -15,6 +15,7 @@ from starling_rules.imports import CANCELLED, ENDED, WAITING, ImportRequest, par
 Document = dict[str, Any]
 
 _LIST: Final = "imports"
+_NOT_STARTED: Final = "an operator starts the job: run it, or set STARLING_IMPORTS_RUNNER of the API"
 
 
 class ImportRow(NamedTuple):
@@ -74,10 +75,11 @@ class ImportStore(Protocol):
 
 @dataclass(frozen=True, slots=True)
 class Imports:
-    """The imports of all workspaces."""
+    """The imports of all workspaces. `is_started`: the API starts the job that runs them."""
 
     store: ImportStore
     now_ms: Callable[[], int]
+    is_started: bool = True
 
     def create(self, workspace: str, document: Any, *, dry_run: bool = False) -> Document:
         """Store an import, which the job then runs. Raises: BadRequest, ImportExists."""
@@ -88,17 +90,17 @@ class Imports:
         row = ImportRow(request.value.key, text, WAITING, None, self.now_ms(), None)
         if (self.store.find(workspace, row.key) is not None) if dry_run else not self.store.add(workspace, row):
             raise ImportExists(f"there is an import {row.key!r} in this workspace: give this one another key")
-        return _shown(row, ())
+        return self._shown(row, ())
 
     def page(self, workspace: str, page: PageOf) -> Document:
         """Return imports by key, without their files."""
         (after,) = page.after(_LIST, ("",))
         rows, cursor = cut(self.store.page(workspace, after, page.limit + 1), page.limit, _LIST, lambda row: (row.key,))
-        return {"items": [_summary(row) for row in rows], "next_cursor": cursor, "as_of": None}
+        return {"items": [self._summary(row) for row in rows], "next_cursor": cursor, "as_of": None}
 
     def one(self, workspace: str, key: str) -> Document:
         """Return one import with the progress of its files. Raises: NotFound."""
-        return _shown(self._found(workspace, key), self.store.files(workspace, key))
+        return self._shown(self._found(workspace, key), self.store.files(workspace, key))
 
     def rejects(self, workspace: str, key: str, page: PageOf) -> Document:
         """Return rejected rows, by file and row. Raises: NotFound."""
@@ -115,7 +117,7 @@ class Imports:
         now_ms = self.now_ms()
         if row.state in ENDED or not (dry_run or self.store.cancel(workspace, key, now_ms)):
             raise ImportEnded(f"the import {key!r} has ended: its state is {self._found(workspace, key).state}")
-        return _shown(row._replace(state=CANCELLED, changed_at_ms=now_ms), self.store.files(workspace, key))
+        return self._shown(row._replace(state=CANCELLED, changed_at_ms=now_ms), self.store.files(workspace, key))
 
     def _found(self, workspace: str, key: str) -> ImportRow:
         found = self.store.find(workspace, key)
@@ -123,18 +125,17 @@ class Imports:
             raise NotFound("import", key)
         return found
 
+    def _summary(self, row: ImportRow) -> Document:
+        request: Mapping[str, Any] = msgspec.to_builtins(msgspec.json.decode(row.request, type=ImportRequest))
+        waits = row.state == WAITING and row.message is None and not self.is_started
+        return {
+            **request,
+            "state": row.state,
+            "message": _NOT_STARTED if waits else row.message,
+            "created_at": format_instant(row.created_at_ms),
+            "changed_at": None if row.changed_at_ms is None else format_instant(row.changed_at_ms),
+        }
 
-def _summary(row: ImportRow) -> Document:
-    request: Mapping[str, Any] = msgspec.to_builtins(msgspec.json.decode(row.request, type=ImportRequest))
-    return {
-        **request,
-        "state": row.state,
-        "message": row.message,
-        "created_at": format_instant(row.created_at_ms),
-        "changed_at": None if row.changed_at_ms is None else format_instant(row.changed_at_ms),
-    }
-
-
-def _shown(row: ImportRow, files: Sequence[ImportFileRow]) -> Document:
-    counts = {name: sum(getattr(file, name) for file in files) for name in ("rows_done", "accepted", "rejected")}
-    return {**_summary(row), **counts, "files": [file._asdict() for file in files]}
+    def _shown(self, row: ImportRow, files: Sequence[ImportFileRow]) -> Document:
+        counts = {name: sum(getattr(file, name) for file in files) for name in ("rows_done", "accepted", "rejected")}
+        return {**self._summary(row), **counts, "files": [file._asdict() for file in files]}

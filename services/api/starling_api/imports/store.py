@@ -1,11 +1,12 @@
 """Adapter: imports in Cassandra. Every method may raise DatabaseUnavailable."""
 
+from collections import Counter
 from collections.abc import Sequence
 from typing import Final
 
 from starling_api.imports.imports import ImportFileRow, ImportRow, RejectRow
 from starling_common.cassandra.database import Database
-from starling_rules.imports import CANCELLED, RUNNING, WAITING
+from starling_rules.imports import CANCELLED, ENDED, RUNNING, WAITING
 
 _ADD: Final = (
     "INSERT INTO {ks}.imports (workspace, key, request, state, message, created_at_ms, changed_at_ms) "
@@ -22,6 +23,7 @@ _REJECTS: Final = (
     "SELECT file, row, column_name, code, reason, cure FROM {ks}.import_rejects "
     "WHERE workspace = ? AND key = ? AND (file, row) > (?, ?) LIMIT ?"
 )
+_STATES: Final = "SELECT state FROM {ks}.imports"
 _CANCEL: Final = "UPDATE {ks}.imports SET state = ?, changed_at_ms = ? WHERE workspace = ? AND key = ? IF state IN (?, ?)"
 
 
@@ -56,3 +58,7 @@ class CassandraImports:
     def cancel(self, workspace: str, key: str, now_ms: int) -> bool:
         """Cancel an import; return False if it has ended."""
         return self._database.write_if(_CANCEL, (CANCELLED, now_ms, workspace, key, WAITING, RUNNING))
+
+    def unfinished(self) -> Counter[str]:
+        """Return the number of imports of all workspaces that wait or run, by state."""
+        return Counter(row["state"] for row in self._database.read(_STATES) if row["state"] not in ENDED)

@@ -158,7 +158,7 @@ class ImportSummaryModel(BaseModel):
     delimiter: str | None = None
     max_rejects: int | None = None
     state: Literal["waiting", "running", "done", "failed", "cancelled"]
-    message: str | None = Field(description="Why the import failed, and the cure")
+    message: str | None = Field(description="Why the import failed, or waits, and the cure")
     created_at: str = Field(description=INSTANT)
     changed_at: str | None = Field(description=INSTANT)
 
@@ -177,7 +177,7 @@ class ImportFileModel(BaseModel):
 class ImportModel(ImportSummaryModel):
     """One import with its progress."""
 
-    rows_done: int
+    rows_done: int = Field(description="Rows that were read: accepted and rejected ones")
     accepted: int = Field(description="Rows that the ingest API accepted; a repeated message id has no further effect")
     rejected: int
     files: list[ImportFileModel]

@@ -7,7 +7,8 @@ from typing import Any
 
 import yaml
 
-from starling_api.backfills import kubernetes, wiring
+from starling_api.jobs import kubernetes
+from starling_api.jobs.wiring import job_name
 from starling_api.settings import ApiSettings
 from starling_spark.jobs.backfill.settings import BackfillSettings
 
@@ -40,4 +41,4 @@ def test_the_api_may_do_what_it_does_and_no_more() -> None:
     calls = set(re.findall(r"self\._api\.(\w+?)_namespaced_job\(", inspect.getsource(kubernetes)))
     verbs = {verb for found in re.findall(r"verbs: \[([^]]*)\]", TEMPLATE) for verb in found.split(", ")}
     assert verbs == {"get" if call == "read" else call for call in calls}
-    assert re.search(r'\$job := "(.*)"', TEMPLATE).group(1) == wiring._JOB  # type: ignore[union-attr]
+    assert re.search(r'\$job := "(.*)"', TEMPLATE).group(1) == job_name("backfill")  # type: ignore[union-attr]

@@ -1,4 +1,4 @@
-"""Edge: submits a backfill job while a segment waits for one. An installation runs one job at a time."""
+"""Edge: submits a Spark job while there is work for it. An installation runs one process of each job at a time."""
 
 import threading
 import time
@@ -6,17 +6,18 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import Final, Protocol
 
-from starling_common.telemetry.logs import log
-from starling_rules.definitions import Definitions
-from starling_rules.ledger import CANCELLED, Run
+from prometheus_client import Gauge
 
-_POLL_SECONDS: Final = 1.0
+from starling_common.cassandra.sessions import DatabaseUnavailable
+from starling_common.telemetry.logs import log
+
+FAILURES: Final = "starling_api_job_failures"
 _BACKOFF_SECONDS: Final = (5.0, 30.0, 300.0)
 """Delay after the first, the second, and every further failure of a job."""
 
 
 class Submitter(Protocol):
-    """Submits jobs to the place where they run."""
+    """Submits a job to the place where it runs."""
 
     def is_running(self) -> bool:
         """Return whether the last job of any API process still runs. Raises: OSError."""
@@ -33,11 +34,16 @@ class Submitter(Protocol):
 
 @dataclass
 class Runner:
-    """A thread that checks for waiting segments. `definitions`, `newest_run`: the newest contents of their topics."""
+    """A thread that starts a job when `is_needed` returns True, which may raise OSError or DatabaseUnavailable.
 
+    `job`: its name in the log and the metrics; `failures`: the gauge of consecutive failures by job. Units: `poll_seconds`.
+    """
+
+    job: str
     submitter: Submitter
-    definitions: Callable[[], Definitions]
-    newest_run: Callable[[], Run | None]
+    is_needed: Callable[[], bool]
+    failures: Gauge
+    poll_seconds: float = 1.0
     _stopping: threading.Event = field(default_factory=threading.Event)
     _thread: threading.Thread | None = None
     _failures: int = 0
@@ -47,7 +53,8 @@ class Runner:
 
     def start(self) -> None:
         """Start the thread."""
-        self._thread = threading.Thread(target=self._run, name="backfill-runner", daemon=True)
+        self.failures.labels(self.job).set(0)
+        self._thread = threading.Thread(target=self._run, name=f"{self.job}-runner", daemon=True)
         self._thread.start()
 
     def stop(self) -> None:
@@ -63,32 +70,30 @@ class Runner:
         return "the thread has ended: restart this process" if ended else None
 
     def check(self, now: float) -> None:
-        """Start a job if a segment waits for one. Units: `now` in monotonic seconds. Raises: OSError."""
+        """Start a job if there is work for it. Units: `now` in monotonic seconds. Raises: OSError, DatabaseUnavailable."""
+        is_needed = self.is_needed()
         if self.submitter.is_running() or now < self._not_before:
             return
-        if not is_needed(self.definitions(), self.newest_run()):
-            self._failures = 0
+        if not is_needed:
+            self._count(0)
             return
         if self.submitter.has_failed() and not self._is_failure_counted:
             self._is_failure_counted = True
-            self._failures += 1
+            self._count(self._failures + 1)
             self._not_before = now + _BACKOFF_SECONDS[min(self._failures, len(_BACKOFF_SECONDS)) - 1]
-            log(__name__).warning("backfill_failed", failures=self._failures)
+            log(__name__).warning("job_failed", job=self.job, failures=self._failures)
             return
         self.submitter.start()
         self._is_failure_counted = False
-        log(__name__).info("backfill_submitted")
+        log(__name__).info("job_submitted", job=self.job)
+
+    def _count(self, failures: int) -> None:
+        self._failures = failures
+        self.failures.labels(self.job).set(failures)
 
     def _run(self) -> None:
-        while not self._stopping.wait(_POLL_SECONDS):
+        while not self._stopping.wait(self.poll_seconds):
             try:
                 self.check(time.monotonic())
-            except OSError as error:
-                log(__name__).warning("backfill_not_submitted", error=str(error))
-
-
-def is_needed(definitions: Definitions, newest: Run | None) -> bool:
-    """Return whether segments wait for a backfill and the newest run is not a cancelled one of the same segments."""
-    awaited = definitions.awaited()
-    was_cancelled = newest is not None and newest.requested == CANCELLED and dict(newest.definitions) == awaited
-    return bool(awaited) and not was_cancelled
+            except (OSError, DatabaseUnavailable) as error:
+                log(__name__).warning("job_not_submitted", job=self.job, error=str(error))

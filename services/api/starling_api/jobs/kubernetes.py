@@ -1,4 +1,4 @@
-"""Adapter: the backfill as a Kubernetes Job."""
+"""Adapter: a Spark job as a Kubernetes Job."""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
@@ -12,8 +12,12 @@ _NOT_FOUND: Final = 404
 
 @dataclass(frozen=True, slots=True)
 class JobSpec:
-    """The pod of the job. Every entry of `secrets` and `config_maps` becomes an environment variable, beside `environment`."""
+    """The pod of the job. Every entry of `secrets` and `config_maps` becomes an environment variable, beside `environment`.
 
+    `job`: its package, such as `backfill`, which is also the name of the container and of the component.
+    """
+
+    job: str
     name: str
     namespace: str
     image: str
@@ -23,24 +27,30 @@ class JobSpec:
     service_account: str | None = None
     cpu: str = "2"
     memory: str = "3Gi"
+    volume_claim: str = ""
+    """A claim that is mounted read-only at `/<job>`; empty: none."""
 
 
 def job_body(shape: JobSpec) -> client.V1Job:
     """Return the Job. Its fixed name prevents two concurrent jobs."""
     sources = [client.V1EnvFromSource(config_map_ref=client.V1ConfigMapEnvSource(name=name)) for name in shape.config_maps]
     sources += [client.V1EnvFromSource(secret_ref=client.V1SecretEnvSource(name=name)) for name in shape.secrets]
+    volumes, mounts = _volume(shape)
     container = client.V1Container(
-        name="backfill",
+        name=shape.job,
         image=shape.image,
-        command=["python", "-m", "starling_spark.jobs.backfill"],
+        command=["python", "-m", f"starling_spark.jobs.{shape.job}"],
         env=[client.V1EnvVar(name=name, value=value) for name, value in sorted(shape.environment.items())],
         env_from=sources,
+        volume_mounts=mounts,
         resources=client.V1ResourceRequirements(
             requests={"cpu": shape.cpu, "memory": shape.memory}, limits={"memory": shape.memory}
         ),
     )
-    pod = client.V1PodSpec(containers=[container], restart_policy="Never", service_account_name=shape.service_account)
-    labels = {"app.kubernetes.io/name": "starling", "app.kubernetes.io/component": "backfill"}
+    pod = client.V1PodSpec(
+        containers=[container], restart_policy="Never", service_account_name=shape.service_account, volumes=volumes
+    )
+    labels = {"app.kubernetes.io/name": "starling", "app.kubernetes.io/component": shape.job}
     return client.V1Job(
         api_version="batch/v1",
         kind="Job",
@@ -49,6 +59,14 @@ def job_body(shape: JobSpec) -> client.V1Job:
             backoff_limit=3, template=client.V1PodTemplateSpec(metadata=client.V1ObjectMeta(labels=labels), spec=pod)
         ),
     )
+
+
+def _volume(shape: JobSpec) -> tuple[list[client.V1Volume] | None, list[client.V1VolumeMount] | None]:
+    if not shape.volume_claim:
+        return None, None
+    claim = client.V1PersistentVolumeClaimVolumeSource(claim_name=shape.volume_claim, read_only=True)
+    volume = client.V1Volume(name="files", persistent_volume_claim=claim)
+    return [volume], [client.V1VolumeMount(name="files", mount_path=f"/{shape.job}", read_only=True)]
 
 
 class KubernetesJob:

@@ -1,20 +1,23 @@
-"""Adapter: the backfill as a process beside the API, as in the embedded stack."""
+"""Adapter: a Spark job as a process beside the API, as in the embedded stack."""
 
 import os
 import subprocess
 import sys
 from collections.abc import Mapping
-from typing import Final
 
-# The lowest priority gives the live services precedence. At a niceness of 10 the job reduced the segmenter's rate by a fifth.
-COMMAND: Final = ("nice", "-n", "19", sys.executable, "-m", "starling_spark.jobs.backfill")
+
+def command(job: str) -> tuple[str, ...]:
+    """Return the command of a job. `job`: its package, such as `backfill`."""
+    # The lowest priority gives the live services precedence. At a niceness of 10 the backfill took a fifth of the segmenter's rate.
+    return ("nice", "-n", "19", sys.executable, "-m", f"starling_spark.jobs.{job}")
 
 
 class LocalProcess:
     """A `Submitter`. The job inherits the environment of the API, with another instance id."""
 
-    def __init__(self, environment: Mapping[str, str]) -> None:
-        """`environment`: variables that differ from those of the API."""
+    def __init__(self, job: str, environment: Mapping[str, str]) -> None:
+        """`job`: its package, such as `backfill`; `environment`: variables that differ from those of the API."""
+        self._job = job
         self._environment = environment
         self._process: subprocess.Popen[bytes] | None = None
 
@@ -28,11 +31,11 @@ class LocalProcess:
 
     def start(self) -> None:
         """Start the process. Raises: OSError."""
-        environment = {**os.environ, "STARLING_INSTANCE_ID": "backfill", **self._environment}
-        self._process = subprocess.Popen(COMMAND, env=environment)
+        environment = {**os.environ, "STARLING_INSTANCE_ID": self._job, **self._environment}
+        self._process = subprocess.Popen(command(self._job), env=environment)
 
     def stop(self) -> None:
-        """End the process. The run continues when the API starts again."""
+        """End the process. The job continues when the API starts again."""
         if self._process is not None and self._process.poll() is None:
             self._process.terminate()
             try:

@@ -1,0 +1,1 @@
+"""The Spark jobs that the API starts: when, and where they run."""
