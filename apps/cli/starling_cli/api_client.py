@@ -89,6 +89,14 @@ class ApiClient:
         """Pause, resume or cancel a backfill run. `action`: `pause`, `resume` or `cancel`."""
         return self._call("POST", f"/v1/backfills/{quote(run, safe='')}/{action}")
 
+    def import_rejects(self, key: str) -> Iterator[Mapping[str, Any]]:
+        """Yield the rejected rows of an import; reads page by page."""
+        return self._pages(f"/v1/imports/{quote(key, safe='')}/rejects")
+
+    def cancel_import(self, key: str) -> Mapping[str, Any]:
+        """Cancel an import."""
+        return self._call("DELETE", f"/v1/imports/{quote(key, safe='')}")
+
     def explain(self, user: str, key: str) -> Mapping[str, Any]:
         """Return the explanation of one user's membership in a segment."""
         return self._call("GET", f"/v1/users/{quote(user, safe='')}/explain/{quote(key, safe='')}")

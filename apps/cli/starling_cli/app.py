@@ -12,10 +12,11 @@ from starling_cli.commands.common import REMOTE, REMOTE_TOKEN, REMOTE_URL, Remot
 from starling_cli.commands.deploy import deploy_app
 from starling_cli.commands.flow import clock_app, settle
 from starling_cli.commands.lifecycle import down, env, status, up
-from starling_cli.commands.load import catalog_app, import_file
+from starling_cli.commands.load import catalog_app
 from starling_cli.commands.pipeline import dlq_app, topics
 from starling_cli.commands.remote.context import context_app
 from starling_cli.commands.remote.definitions import definitions_app
+from starling_cli.commands.remote.imports import imports_app
 from starling_cli.commands.remote.outcomes import outcomes
 from starling_cli.commands.remote.secrets import secrets_app
 from starling_cli.commands.remote.segments import segments_app
@@ -31,7 +32,7 @@ from starling_local.errors import FAILED, INTERRUPTED, NotPossible, UserError
 EXTENSIONS: Final = "starling.commands"
 """Group of the entry points by which other packages add a command. Each names a function with the options of typer."""
 
-REMOTE_COMMANDS: Final = frozenset({"definitions", "outcomes", "secrets", "segments"})
+REMOTE_COMMANDS: Final = frozenset({"definitions", "import", "outcomes", "secrets", "segments"})
 """The commands that talk to the API alone, and so to any installation."""
 
 _REMOTE_OPTIONS: Final = frozenset({"--url", "--token", "--context"})
@@ -48,12 +49,12 @@ def build_app() -> typer.Typer:
         app.command()(command)
     for extension in sorted(entry_points(group=EXTENSIONS)):
         app.command(extension.name)(extension.load())
-    app.command("import")(import_file)
     app.command("plan-capacity")(plan_capacity)
     app.add_typer(clock_app, name="clock")
     app.add_typer(dlq_app, name="dlq")
     app.callback()(_options)
     app.add_typer(context_app, name="context")
+    app.add_typer(imports_app, name="import")
     app.add_typer(segments_app, name="segments")
     app.add_typer(definitions_app, name="definitions")
     app.add_typer(secrets_app, name="secrets")

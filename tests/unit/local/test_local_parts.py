@@ -2,6 +2,7 @@ from collections.abc import Mapping
 from pathlib import Path
 
 import pytest
+from pydantic import SecretStr
 
 from starling_common.sealing import parse_keys
 from starling_local.instance import Options
@@ -12,8 +13,9 @@ from starling_local.stack.parts.jvm_cassandra import cassandra_part, render_yaml
 from starling_local.stack.parts.jvm_kafka import kafka_part, render_properties
 from starling_local.stack.parts.jvm_registry import registry_part
 from starling_local.stack.parts.part import ExitProbe, Part, PlanError, start_order, with_dependencies
-from starling_local.stack.parts.services import Host, keys_file, service_parts
+from starling_local.stack.parts.services import Host, imports_dir, keys_file, service_parts
 from starling_local.stack.wiring import needed_bundles, planned_parts
+from starling_spark.jobs.imports.settings import write_keys
 
 PORTS = Ports(21_000)
 HOME = Path("/data")
@@ -124,6 +126,13 @@ def test_the_api_starts_backfills_only_when_asked_for() -> None:
 
     assert not [name for name in of_api() if "BACKFILL" in name]
     assert of_api(backfill=True)["STARLING_BACKFILL_RUNNER"] == "process"
+
+
+def test_the_api_starts_imports_with_the_keys_of_all_workspaces() -> None:
+    env = next(part.env for part in planned_parts(HOME, options(workspaces=("shop",))) if part.name == "api")
+    assert env["STARLING_IMPORTS_RUNNER"] == "process"
+    assert write_keys(SecretStr(env["STARLING_IMPORTS_WRITE_KEYS"])) == {"default": "local-write-key", "shop": "shop-write-key"}
+    assert env["STARLING_IMPORTS_ROOTS"] == imports_dir(HOME).absolute().as_uri()
 
 
 @pytest.mark.parametrize(

@@ -12,7 +12,7 @@ from rich.console import Console
 from rich.progress import BarColumn, DownloadColumn, Progress, TextColumn, TimeRemainingColumn
 
 from starling_cli.catalog import load, products
-from starling_cli.commands.common import DataDir, instance_at, print_line, running_options
+from starling_cli.commands.common import REMOTE, DataDir, Remote, instance_at, print_line, running_options
 from starling_cli.history import header_errors, item_of_json, item_of_row
 from starling_cli.importer import Importer, ImportResult, Parse, batches, load_progress, save_progress
 from starling_local.errors import FAILED, NotPossible
@@ -37,6 +37,8 @@ def import_file(
 
     CSV columns are the fields of an item, with dots for nested fields: userId, event, timestamp, properties.revenue.
     """
+    if REMOTE.get() not in {None, Remote()}:
+        raise NotPossible("a history file is imported into a local instance: for an installation use `starling import run URI`")
     instance = instance_at(data_dir)
     options = running_options(instance)
     record = instance.data_dir / "imports" / f"{hashlib.sha256(str(file.absolute()).encode()).hexdigest()[:16]}.progress"

@@ -41,7 +41,7 @@ def service_parts(data_dir: Path, options: Options, host: Host) -> list[Part]:
         *_workers("normalizer", data_dir, options, shared, host),
         *_workers("segmenter", data_dir, options, shared | _clock(options), host),
         *_workers("projector", data_dir, options, shared | _history(options), host),
-        _single("api", data_dir, ports, shared | _history(options) | _keys(data_dir) | _backfill(data_dir, options, host), host),
+        _single("api", data_dir, ports, shared | _history(options) | _keys(data_dir) | _jobs_of_api(data_dir, options, host), host),
         *_workers("delivery", data_dir, options, shared | _keys(data_dir), host),
         *(_campaigns(data_dir, options, shared, host) if options.campaigns else ()),
     ]
@@ -115,17 +115,29 @@ def _keys(data_dir: Path) -> dict[str, str]:
     return {"STARLING_SECRETS__KEYS_FILE": str(keys_file(data_dir))}
 
 
-def _backfill(data_dir: Path, options: Options, host: Host) -> dict[str, str]:
-    """Return the environment variables for the backfill job that the API starts; empty without --backfill."""
-    own = {
-        "STARLING_BACKFILL_FROM_RECORDS": str(BACKFILL_FROM_RECORDS),
-        "STARLING_BACKFILL_RUNNER": "process",
+def imports_dir(data_dir: Path) -> Path:
+    """Return the directory below which an import may read files; `starling import run` links or copies a file into it."""
+    return data_dir / "imports" / "files"
+
+
+def _jobs_of_api(data_dir: Path, options: Options, host: Host) -> dict[str, str]:
+    """Return the environment variables for the jobs that the API starts: imports, and with --backfill the backfill."""
+    imports = {
+        "STARLING_IMPORTS_RUNNER": "process",
+        "STARLING_IMPORTS_ROOTS": imports_dir(data_dir).absolute().as_uri(),
+        "STARLING_IMPORTS_INGEST_URL": f"http://{options.ports.address('ingest')}",
+        "STARLING_IMPORTS_WRITE_KEYS": shared_env(options)["STARLING_WRITE_KEYS"],
         "STARLING_SPARK_DRIVER_MEMORY": "1g",
         "JAVA_HOME": str(host.java_home),
+        # Spark starts its Python workers with the first `python3` of the PATH by default.
+        "PYSPARK_PYTHON": host.python,
+        "PYSPARK_DRIVER_PYTHON": host.python,
     }
     if not options.backfill:
-        return {}
-    return own | _spark_env(data_dir, (*host.spark_jars, *host.iceberg_jars), host) if options.lake else own
+        return imports
+    backfill = {"STARLING_BACKFILL_FROM_RECORDS": str(BACKFILL_FROM_RECORDS), "STARLING_BACKFILL_RUNNER": "process"}
+    lake = _spark_env(data_dir, (*host.spark_jars, *host.iceberg_jars), host) if options.lake else {}
+    return imports | backfill | lake
 
 
 def _deploy(shared: Mapping[str, str], host: Host) -> Part:

@@ -1,0 +1,226 @@
+"""Edge: `import`: files that the Spark job `imports` reads, and history files through the ingest API."""
+
+import json
+import shutil
+import time
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Annotated, Any, Final, Literal
+
+import typer
+from rich.console import Console
+from rich.table import Table
+from typer.core import TyperGroup
+
+from starling_cli.api_client import ApiClient
+from starling_cli.commands.common import REMOTE, DataDir, Remote, api_at, instance_at, print_line, print_table, remote_target
+from starling_cli.commands.flow import parse_seconds
+from starling_cli.commands.load import import_file
+from starling_cli.imports import columns_of, copied, default_key, format_of, version_of
+from starling_local.errors import FAILED, NotPossible, UserError
+from starling_local.stack.parts.services import imports_dir
+
+_POLL_SECONDS: Final = 1.0
+_ENDED: Final = frozenset({"done", "failed", "cancelled"})
+_HISTORY: Final = "file"
+
+
+class ImportGroup(TyperGroup):
+    """`starling import FILE …` is `starling import file FILE …`, unless FILE is the name of a command."""
+
+    def parse_args(self, ctx: Any, args: list[str]) -> list[str]:
+        """Parse the arguments of the group."""
+        is_command = not args or args[0] in self.commands or args[0] in ctx.help_option_names
+        return super().parse_args(ctx, args if is_command else [_HISTORY, *args])
+
+
+imports_app = typer.Typer(
+    cls=ImportGroup,
+    no_args_is_help=True,
+    help="Import files. `run` and the commands beside it use the Spark job, on the local instance or the installation of --url or "
+    "--context. `starling import FILE --format …` sends a history file to the ingest API of the local instance.",
+)
+imports_app.command(_HISTORY)(import_file)
+
+Key = Annotated[str, typer.Argument(metavar="ID", help="Key of the import, as `run` and `list` print it.")]
+Wait = Annotated[bool, typer.Option("--wait", help="Wait until the import has ended; exit 1 if it failed or rejected rows.")]
+Timeout = Annotated[str | None, typer.Option("--timeout", help="With --wait: time to wait, such as 60s or 30m. Default: no end.")]
+AsJson = Annotated[bool, typer.Option("--json", help="Print JSON.")]
+
+
+@imports_app.command("run")
+def run_import(  # noqa: PLR0913, PLR0917 - the command line: each option is an argument
+    source: Annotated[
+        str,
+        typer.Argument(
+            metavar="FILE|URI", help="File or directory of this machine (local instance), or a URI: file://, s3a://, gs://."
+        ),
+    ],
+    kind: Annotated[Literal["events", "traits"], typer.Option(help="What a row is.")] = "events",
+    user_column: Annotated[str, typer.Option(metavar="COLUMN", help="Column with the user id.")] = "user_id",
+    event: Annotated[str | None, typer.Option(metavar="NAME", help="Name of all events.")] = None,
+    event_column: Annotated[str | None, typer.Option(metavar="COLUMN", help="Column with the name of the event.")] = None,
+    time_column: Annotated[
+        str | None, typer.Option(metavar="COLUMN", help="Column with the time, in ISO 8601. Default: the time of the import.")
+    ] = None,
+    id_column: Annotated[
+        str | None, typer.Option(metavar="COLUMN", help="Column whose text identifies a row, so that it is imported once.")
+    ] = None,
+    mapping: Annotated[
+        list[str] | None,
+        typer.Option(
+            metavar="COLUMN=FIELD", help="properties.NAME or traits.NAME of a column. Repeatable. Default: all, by their names."
+        ),
+    ] = None,
+    form: Annotated[
+        Literal["csv", "parquet", "jsonl"] | None, typer.Option("--format", help="Default: by the ending of the file.")
+    ] = None,
+    delimiter: Annotated[str | None, typer.Option(metavar="CHARACTER", help="Of CSV. Default: a comma.")] = None,
+    max_rejects: Annotated[
+        int | None, typer.Option(metavar="N", help="Rejected rows of a file above which it is stopped. Default: 10,000.")
+    ] = None,
+    key: Annotated[
+        str | None, typer.Option(metavar="ID", help="Key of the import. Default: the same for the same file and options.")
+    ] = None,
+    wait: Wait = False,
+    timeout: Timeout = None,
+    data_dir: DataDir = None,
+) -> None:
+    """Import a file of events or traits with the Spark job. Prints the id of the import."""
+    wanted = {
+        "kind": kind,
+        "format": format_of(source, form),
+        "user_column": user_column,
+        "event": event,
+        "event_column": event_column,
+        "time_column": time_column,
+        "id_column": id_column,
+        "columns": columns_of(mapping or []),
+        "delimiter": delimiter,
+        "max_rejects": max_rejects,
+    }
+    document = {name: value for name, value in wanted.items() if value is not None}
+    seconds = _seconds(timeout, wait=wait)
+    is_uri = "://" in source
+    file = None if is_uri else _local_file(source, data_dir)
+    api = api_at(data_dir)
+    name = key or default_key(str(file or source), document, "" if file is None else version_of(file))
+    if api.definition("/v1/imports", name) is not None:
+        raise UserError(f"there is an import {name!r} already: see `starling import status {name}`, or give another --key")
+    copy = _copies(data_dir) / name
+    uri = source if file is None else copied(file, copy).as_uri()
+    try:
+        api.create("/v1/imports", {"key": name, "uri": uri, **document})
+    except UserError:
+        if file is not None:
+            shutil.rmtree(copy, ignore_errors=True)
+        raise
+    print_line(name)
+    if wait:
+        _wait(api, name, seconds, data_dir)
+
+
+@imports_app.command("list")
+def list_imports(data_dir: DataDir = None) -> None:
+    """List every import with its state."""
+    table = Table("id", "state", "kind", "created", "uri", "message", box=None, pad_edge=False)
+    for one in api_at(data_dir).definitions("/v1/imports"):
+        table.add_row(one["key"], one["state"], one["kind"], one["created_at"], one["uri"], one["message"] or "")
+    print_table(table)
+
+
+@imports_app.command("status")
+def show_import(key: Key, wait: Wait = False, timeout: Timeout = None, as_json: AsJson = False, data_dir: DataDir = None) -> None:
+    """Print the state and the progress of an import: the rows read, sent and rejected, by file."""
+    seconds = _seconds(timeout, wait=wait)
+    api = api_at(data_dir)
+    if wait:
+        _wait(api, key, seconds, data_dir)
+        return
+    found = _found(api, key, data_dir)
+    if as_json:
+        print_line(json.dumps(found, indent=2, ensure_ascii=False))
+        return
+    print_line(_summary(found))
+    table = Table("file", "read", "sent", "rejected", "state", box=None, pad_edge=False)
+    for one in found["files"]:
+        state = one["message"] or ("complete" if one["complete"] else "")
+        table.add_row(one["file"], f"{one['rows_done']:,}", f"{one['accepted']:,}", f"{one['rejected']:,}", state)
+    if found["files"]:
+        print_table(table)
+
+
+@imports_app.command("rejects")
+def list_rejects(key: Key, as_json: AsJson = False, data_dir: DataDir = None) -> None:
+    """Print the rows that were not imported, with the reason and the cure. With --json, an object a line."""
+    found = api_at(data_dir).import_rejects(key)
+    if as_json:
+        for one in found:
+            print_line(json.dumps(one, ensure_ascii=False))
+        return
+    table = Table("file", "row", "column", "code", "reason", "cure", box=None, pad_edge=False)
+    for one in found:
+        table.add_row(one["file"], str(one["row"]), one["column"] or "", one["code"], one["reason"], one["cure"])
+    print_table(table)
+
+
+@imports_app.command("cancel")
+def cancel_import(key: Key, data_dir: DataDir = None) -> None:
+    """Cancel an import: no further batch is sent. Rows that were sent stay."""
+    api_at(data_dir).cancel_import(key)
+    print_line(_summary(_found(api_at(data_dir), key, data_dir)))
+
+
+def _local_file(source: str, data_dir: Path | None) -> Path:
+    """Return the absolute path of a file or directory. Raises: NotPossible."""
+    if remote_target(REMOTE.get() or Remote(), data_dir) is not None:
+        raise NotPossible(
+            f"{source} is on this machine, and the installation reads it from a URI, such as s3a://bucket/path: give one"
+        )
+    file = Path(source).absolute()
+    if not file.exists():
+        raise NotPossible(f"{source}: there is no such file or directory")
+    return file
+
+
+def _copies(data_dir: Path | None) -> Path:
+    return imports_dir(instance_at(data_dir).data_dir)
+
+
+def _seconds(timeout: str | None, *, wait: bool) -> float | None:
+    if timeout is not None and not wait:
+        raise NotPossible("--timeout is for --wait: give both")
+    return None if timeout is None else parse_seconds(timeout)
+
+
+def _found(api: ApiClient, key: str, data_dir: Path | None) -> Mapping[str, Any]:
+    """Return an import. The copy of its file is deleted once it has ended. Raises: UserError."""
+    found = api.definition("/v1/imports", key)
+    if found is None:
+        raise UserError(f"there is no import {key!r}: see `starling import list`")
+    is_local = remote_target(REMOTE.get() or Remote(), data_dir) is None
+    if is_local and found["state"] in _ENDED and found["uri"].startswith(f"{(_copies(data_dir) / key).as_uri()}/"):
+        shutil.rmtree(_copies(data_dir) / key, ignore_errors=True)
+    return found
+
+
+def _wait(api: ApiClient, key: str, seconds: float | None, data_dir: Path | None) -> None:
+    """Wait until the import has ended, and print its result. Raises: UserError at the time-out, typer.Exit if rows are missing."""
+    deadline = None if seconds is None else time.monotonic() + seconds
+    with Console(stderr=True).status(key) as shown:
+        while (found := _found(api, key, data_dir))["state"] not in _ENDED:
+            if deadline is not None and time.monotonic() >= deadline:
+                raise UserError(f"{_summary(found)}: it goes on; see `starling import status {key}`")
+            shown.update(_summary(found))
+            time.sleep(_POLL_SECONDS)
+    print_line(_summary(found))
+    if found["rejected"]:
+        print_line(f"see `starling import rejects {key}`")
+    if found["state"] != "done" or found["rejected"]:
+        raise typer.Exit(FAILED)
+
+
+def _summary(found: Mapping[str, Any]) -> str:
+    counts = f"rows read {found['rows_done']:,}, sent {found['accepted']:,}, rejected {found['rejected']:,}"
+    message = f": {found['message']}" if found["message"] else ""
+    return f"{found['key']} is {found['state']}, {counts}{message}"

@@ -1,0 +1,74 @@
+"""Core: the description of an import from the options of the command line, its default key, and the copy of a local file."""
+
+import hashlib
+import json
+import os
+import re
+import shutil
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any, Final
+
+from starling_local.errors import NotPossible
+
+_FORMATS: Final = {".csv": "csv", ".parquet": "parquet", ".jsonl": "jsonl", ".ndjson": "jsonl", ".json": "jsonl"}
+_STEM_CHARACTERS: Final = 40
+
+
+def format_of(source: str, given: str | None) -> str:
+    """Return the format that is given, else that of the ending. Raises: NotPossible."""
+    found = given or _FORMATS.get(Path(source).suffix.lower())
+    if found is None:
+        raise NotPossible(f"{source}: its ending names no format: give --format csv, parquet or jsonl")
+    return found
+
+
+def columns_of(mappings: Sequence[str]) -> dict[str, str] | None:
+    """Return the field of each column from `COLUMN=FIELD`; None without a mapping. Raises: NotPossible."""
+    found: dict[str, str] = {}
+    for mapping in mappings:
+        column, separator, name = mapping.rpartition("=")
+        if not (separator and column and name):
+            raise NotPossible(f"--mapping {mapping}: write COLUMN=FIELD, such as total=properties.revenue")
+        if column in found:
+            raise NotPossible(f"--mapping {mapping}: the column {column!r} has a field already: give each column once")
+        found[column] = name
+    return found or None
+
+
+def default_key(source: str, document: Mapping[str, Any], version: str) -> str:
+    """Return a key that is the same for the same file and description. `version`: changes with the content of a local file."""
+    stem = re.sub(r"[^a-z0-9_-]+", "-", Path(source).stem.lower())[:_STEM_CHARACTERS].strip("-")
+    digest = hashlib.sha256(json.dumps([source, version, document], sort_keys=True).encode()).hexdigest()[:8]
+    named = f"{stem}-{digest}" if stem else digest
+    return named if named[0].isalpha() else f"import-{named}"
+
+
+def version_of(file: Path) -> str:
+    """Return a text that changes with the content of a file, or with the files of a directory."""
+    found = sorted(one for one in file.rglob("*") if one.is_file()) if file.is_dir() else [file]
+    return " ".join(f"{one}:{one.stat().st_size}:{one.stat().st_mtime_ns}" for one in found)
+
+
+def copied(file: Path, directory: Path) -> Path:
+    """Link or copy a file, or a directory with its files, into a new directory; return the path there. Raises: NotPossible."""
+    shutil.rmtree(directory, ignore_errors=True)
+    there = directory / file.name
+    try:
+        directory.mkdir(parents=True)
+        if file.is_dir():
+            shutil.copytree(file, there, copy_function=_link)
+        else:
+            _link(str(file), str(there))
+    except OSError as error:
+        shutil.rmtree(directory, ignore_errors=True)
+        raise NotPossible(f"{file} cannot be copied to {directory}: {error}") from error
+    return there
+
+
+def _link(source: str, there: str) -> None:
+    """Make a hard link, which takes no space; copy the file where the file system has none."""
+    try:
+        os.link(Path(source).resolve(), there)
+    except OSError:
+        shutil.copy2(source, there)
