@@ -1,19 +1,23 @@
 """The job `imports` with a real ingest API, broker and Cassandra: files, rejected rows, a kill and a cancellation."""
 
 import json
-import os
-import subprocess
-import sys
 import uuid
 from collections.abc import Iterator
 from pathlib import Path
 
 import msgspec
+import psutil
 import pytest
+from prometheus_client import CollectorRegistry
 from pyspark.sql import SparkSession
 
+from starling_api.imports.store import CassandraImports
+from starling_api.imports.wiring import ImportService
+from starling_api.jobs import runner
+from starling_api.settings import ApiSettings
 from starling_common.cassandra.database import Database
 from starling_common.settings import Cassandra
+from starling_common.telemetry.metrics import Metrics
 from starling_common.testing import eventually, free_port, own_keyspace
 from starling_common.wire import Registry
 from starling_rules.imports import CANCELLED, DONE, FAILED, RUNNING, WAITING, ImportRequest
@@ -51,19 +55,18 @@ class Imports:
         target = Target(self._cassandra, self._edge.url, write_key)
         return ImportJob(spark, self.store, lambda _: target, [self.directory.as_uri()])
 
-    def process(self) -> "subprocess.Popen[bytes]":
-        environment = {
-            **os.environ,
+    def environment(self) -> dict[str, str]:
+        return {
             **self._stack.environment(),
             "STARLING_CASSANDRA__KEYSPACE": self._cassandra.keyspace,
             "STARLING_HTTP__PORT": str(free_port()),
-            "STARLING_INSTANCE_ID": "imports",
+            "STARLING_INSTANCE_ID": "api",
+            "STARLING_TOKENS": f"token=admin:{self.workspace}",
+            "STARLING_IMPORTS_RUNNER": "process",
             "STARLING_IMPORTS_INGEST_URL": self._edge.url,
             "STARLING_IMPORTS_WRITE_KEYS": f"key={self.workspace}",
             "STARLING_IMPORTS_ROOTS": self.directory.as_uri(),
         }
-        with (self.directory / "job.log").open("wb") as log:
-            return subprocess.Popen([sys.executable, "-m", "starling_spark.jobs.imports"], env=environment, stdout=log, stderr=log)
 
     def message_ids(self) -> list[str]:
         found = [self._codec.decode(one.value() or b"") for one in records(self._stack.brokers, TRACK, self.workspace)]
@@ -132,21 +135,37 @@ def test_a_refused_key_ends_the_import_and_a_cancelled_one_sends_nothing(
     assert imports.message_ids() == []
 
 
-def test_a_killed_job_continues_and_imports_nothing_twice(spark: SparkSession, imports: Imports, tmp_path: Path) -> None:
+def test_the_api_starts_the_job_again_after_a_kill_and_imports_nothing_twice(
+    imports: Imports, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for name, value in imports.environment().items():
+        monkeypatch.setenv(name, value)
+    monkeypatch.setattr(runner, "_BACKOFF_SECONDS", (0.1,))
     lines = "".join(json.dumps({"user": f"u{number % 97}", "number": number}) + "\n" for number in range(ROWS))
     (tmp_path / "a.jsonl").write_text(lines)
     place = imports.request("orders", (tmp_path / "a.jsonl").as_uri(), format="jsonl")
-    process = imports.process()
+    metrics = Metrics(CollectorRegistry())
+    service = ImportService(ApiSettings(), imports.database, metrics)
+    service.start()
     try:
-        eventually(lambda: any(one.rows_done for one in imports.store.progress(place).values()))
+        eventually(lambda: any(one.rows_done for one in imports.store.progress(place).values()), 120)
+        (job,) = (one for one in psutil.Process().children() if "starling_spark.jobs.imports" in one.cmdline())
+        job.kill()
+        assert imports.state(place)[0] == RUNNING
+        assert imports.store.progress(place)["a.jsonl"].rows_done < ROWS
+        other = imports.request("other", (tmp_path / "a.jsonl").as_uri(), format="jsonl")
+        eventually(lambda: imports.state(place)[0] == DONE, 120)
+        eventually(lambda: any(one.rows_done for one in imports.store.progress(other).values()), 120)
+        assert CassandraImports(imports.database).cancel(*other, 2)
+        ended = {"starling_api_imports": {"state": "running"}, "starling_api_job_failures": {"spark_job": "imports"}}
+        eventually(lambda: all(metrics.registry.get_sample_value(name, labels) == 0 for name, labels in ended.items()), 120)
     finally:
-        process.kill()
-        process.wait()
-    assert imports.state(place)[0] == RUNNING
-    assert imports.store.progress(place)["a.jsonl"].rows_done < ROWS
-    assert imports.job(spark).run(lambda: False) == {DONE: 1}
-    ids = imports.message_ids()
-    assert len(set(ids)) == ROWS
-    assert len(ids) - ROWS <= 2 * 500  # batches without stored progress; the normalizer drops them by their ids
+        service.stop()
     progress = imports.store.progress(place)["a.jsonl"]
     assert (progress.rows_done, progress.accepted, progress.complete) == (ROWS, ROWS, True)
+    assert imports.state(other)[0] == CANCELLED
+    stopped = imports.store.progress(other)["a.jsonl"]
+    assert stopped.rows_done < ROWS
+    ids = imports.message_ids()
+    assert ROWS < len(set(ids)) <= ROWS + stopped.rows_done + 500
+    assert len(ids) - len(set(ids)) <= 2 * 500  # batches without stored progress; the normalizer drops them by their ids
