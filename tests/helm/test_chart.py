@@ -30,6 +30,7 @@ from starling_ingest.settings import Settings as IngestSettings
 from starling_scaler.cluster import CALL_SECONDS
 from starling_scaler.settings import ScalerSettings
 from starling_spark.jobs.backfill.settings import BackfillSettings
+from starling_spark.jobs.imports.settings import ImportSettings
 from starling_spark.jobs.profiles.settings import ProfilesSettings
 from starling_spark.lakehouse.settings import LakeSettings
 from starling_spark.session.stopping import CLOSE_SECONDS
@@ -345,6 +346,37 @@ def test_the_backfills_job_has_the_environment_of_its_process(monkeypatch: pytes
     assert binding["subjects"][0]["name"] == api.spec["serviceAccountName"]
 
 
+def test_the_job_of_imports_has_the_environment_of_its_process_and_may_reach_ingest(monkeypatch: pytest.MonkeyPatch) -> None:
+    manifests = objects("everything")
+    [given] = [one["data"] for one in of_kind(manifests, "ConfigMap") if one["metadata"]["name"] == f"{RELEASE}-imports"]
+    # The API adds the id and the port, and the secret has the keys.
+    more = {"STARLING_INSTANCE_ID": "imports", "STARLING_HTTP__PORT": "8080", "STARLING_IMPORTS_WRITE_KEYS": "key=default"}
+    for name, value in {**given, **more}.items():
+        monkeypatch.setenv(name, value)
+    settings = ImportSettings()
+    assert settings.roots() == ["file:///imports"]
+    [edge] = [one for one in of_kind(manifests, "Service") if one["metadata"]["name"].endswith("-ingest")]
+    assert settings.imports_ingest_url.startswith(f"http://{edge['metadata']['name']}.")
+    assert settings.imports_ingest_url.endswith(f":{edge['spec']['ports'][0]['port']}")
+    binding = named(manifests, "RoleBinding", f"{RELEASE}-imports")
+    [api] = [one for one in workloads(manifests) if one.component == "api"]
+    assert binding["subjects"][0]["name"] == api.spec["serviceAccountName"]
+
+
+def test_ingest_accepts_the_job_of_imports_where_policies_restrict_it() -> None:
+    values = {
+        "networkPolicy": {"enabled": True, "ingestFrom": [{"namespaceSelector": {}}]},
+        "imports": {"enabled": True, "image": "x:1", "secrets": ["keys"], "environment": {"STARLING_IMPORTS_ROOTS": "s3a://shop"}},
+    }
+    policies = of_kind(rendered(values), "NetworkPolicy")
+    [ingest] = [one for one in policies if one["metadata"]["labels"].get("app.kubernetes.io/component") == "ingest"]
+    sources = [source for rule in ingest["spec"]["ingress"] for source in rule.get("from", ())]
+    labels = {"app.kubernetes.io/name": "starling", "app.kubernetes.io/component": "imports"}
+    assert labels in [source["podSelector"]["matchLabels"] for source in sources if "podSelector" in source]
+    [job] = [one for one in policies if one["spec"]["podSelector"]["matchLabels"] == labels]
+    assert [port["port"] for rule in job["spec"]["egress"] for port in rule["ports"]] == [53, 53, 9042, 8080]
+
+
 @EVERY
 def test_selectors_find_the_pods_of_one_workload(ci: str) -> None:
     pods = workloads(objects(ci))
@@ -419,7 +451,7 @@ def test_where_the_cluster_assigns_the_ids_the_chart_sets_none() -> None:
 
 @EVERY
 def test_only_pods_that_call_kubernetes_have_a_token(ci: str) -> None:
-    # The API starts the backfill; the scaler sets replicas, which its workers read when they stop.
+    # The API starts jobs; the scaler sets replicas, which its workers read when they stop.
     calls = {"api", "scaler", "normalizer", "segmenter"} if ci in {"production", "everything"} else set()
     with_token = {pod.component for pod in workloads(objects(ci)) if pod.spec["automountServiceAccountToken"]}
     assert with_token == calls
@@ -878,6 +910,8 @@ def test_a_bad_value_is_refused_with_its_path(values: Mapping[str, Any], path: s
         ({"metrics": {"prometheusRule": {"enabled": True}}}, "metrics.prometheusRule.enabled: the cluster has no monitoring"),
         ({"spark": {"lake": {"enabled": True, "persistence": {"enabled": False}}}}, "spark.lake.warehouse: set a location"),
         ({"backfill": {"enabled": True}}, "backfill.image: set the image"),
+        ({"imports": {"enabled": True}}, "imports.image: set the image"),
+        ({"imports": {"enabled": True, "image": "x:1"}}, "imports.secrets: name a secret with STARLING_IMPORTS_WRITE_KEYS"),
         (
             {"scaler": {"enabled": True, "segmenter": {"minReplicas": 9}}},
             "scaler.segmenter.minReplicas: 9 is above maxReplicas (8)",
