@@ -32,6 +32,7 @@ EXPECTED = {
     "tutorial/first-segment.md": ['"success":true', "\nada\n", '"status":"ENTERED"'],
     "tutorial/stateful-service.md": ['"streak_days":1'],
     "how-to/protocol-buffers.md": ['"success":true'],
+    "how-to/spark/imports.md": ["sent2,rejected1", "missing_id", "\nada\n"],
     "how-to/secrets.md": ["everysecretisencryptedwiththekey2027"],
     "how-to/provider-callbacks.md": ["1deadletter"],
     "how-to/webhooks.md": ["segment.enteredhook-buyershook-adateamgrowth", "hook-buyershook-grace"],
