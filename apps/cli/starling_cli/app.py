@@ -20,6 +20,7 @@ from starling_cli.commands.remote.imports import imports_app
 from starling_cli.commands.remote.outcomes import outcomes
 from starling_cli.commands.remote.secrets import secrets_app
 from starling_cli.commands.remote.segments import segments_app
+from starling_cli.commands.remote.traits import traits_app
 from starling_cli.commands.replay import replay_app
 from starling_cli.commands.report import report_app
 from starling_cli.commands.reprocess import reprocess_app
@@ -32,7 +33,7 @@ from starling_local.errors import FAILED, INTERRUPTED, NotPossible, UserError
 EXTENSIONS: Final = "starling.commands"
 """Group of the entry points by which other packages add a command. Each names a function with the options of typer."""
 
-REMOTE_COMMANDS: Final = frozenset({"definitions", "import", "outcomes", "secrets", "segments"})
+REMOTE_COMMANDS: Final = frozenset({"definitions", "import", "outcomes", "secrets", "segments", "traits"})
 """The commands that talk to the API alone, and so to any installation."""
 
 _REMOTE_OPTIONS: Final = frozenset({"--url", "--token", "--context"})
@@ -56,6 +57,7 @@ def build_app() -> typer.Typer:
     app.add_typer(context_app, name="context")
     app.add_typer(imports_app, name="import")
     app.add_typer(segments_app, name="segments")
+    app.add_typer(traits_app, name="traits")
     app.add_typer(definitions_app, name="definitions")
     app.add_typer(secrets_app, name="secrets")
     app.add_typer(catalog_app, name="catalog")

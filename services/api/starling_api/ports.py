@@ -138,6 +138,18 @@ class ReportedProgress(NamedTuple):
     definitions: Mapping[str, int]
 
 
+class ComputedProgress(NamedTuple):
+    """How far the job of computed traits is.
+
+    `pending_since_micros`: traits whose definitions were recorded then or later are not yet published over all history, or were not
+    yet known. `records_done`, `records_total`: records of the job's inputs.
+    """
+
+    pending_since_micros: int
+    records_done: int
+    records_total: int
+
+
 class Version(NamedTuple):
     """One change in the history of a definition."""
 

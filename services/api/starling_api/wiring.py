@@ -54,6 +54,7 @@ from starling_api.reports.views import MaterialisedViews
 from starling_api.self_audit.service import SelfAuditService
 from starling_api.self_audit.wiring import audited_states, build_self_audit
 from starling_api.settings import ApiSettings
+from starling_api.traits.progress import TraitProgress
 from starling_api.users.exports import Exports
 from starling_api.users.queries import Queries
 from starling_api.users.read_models import CassandraAudience
@@ -64,7 +65,7 @@ from starling_common.http.rate_limits import Rate
 from starling_common.http.server import ConnectionCap, http_server
 from starling_common.kafka.clients import BrokerUnavailable
 from starling_common.kafka.followed_topic import FollowedTopic
-from starling_common.kafka.topics import AUDIT, MEMBERSHIP, OUTCOMES, load_catalogue
+from starling_common.kafka.topics import AUDIT, MEMBERSHIP, OUTCOMES, load_catalogue, stage
 from starling_common.sealing import CURE, Sealer
 from starling_common.telemetry.logs import log
 from starling_common.telemetry.metrics import Metrics
@@ -111,7 +112,7 @@ class Api:
     threads: Threads
     self_audit: SelfAuditService
     webhook_sender: WebhookSender
-    followed: Sequence[FollowedTopic[Any]]
+    followed: Sequence[FollowedTopic[Any] | TraitProgress]
     _stopping: threading.Event = field(default_factory=threading.Event)
 
     async def serve(self, stop: asyncio.Event) -> None:
@@ -177,7 +178,8 @@ def build_api(settings: ApiSettings) -> Api:
     )
     publisher = Publisher(settings.kafka.brokers, registry, policy.awaits_backfill)
     backfills = Backfills(backfill.runs, backfill.topics.publish, wall_clock_micros)
-    queries = Queries(definitions, audience, partitions, backfills.of_segment, settings.history_days)
+    trait_progress = TraitProgress(settings.kafka.brokers, registry, stage("profiles"))
+    queries = Queries(definitions, audience, partitions, backfills.of_segment, settings.history_days, trait_progress.value)
     list_store = CassandraLists(database)
     zone_of = Timezones(settings.timezones).of
     limits = CostLimits(settings.segment_work, settings.segment_state_bytes)
@@ -240,7 +242,7 @@ def build_api(settings: ApiSettings) -> Api:
         return {"database": database.problem(), "tokens": tokens.followed.problem()}
 
     app = build_app(services, metrics, ready, origins, alive=threads.failures)
-    followed = [topic.followed for topic in (tokens, write_keys, messenger)]
+    followed = [*(topic.followed for topic in (tokens, write_keys, messenger)), trait_progress]
     audited = audited_states(database, settings.kafka.brokers, registry)
     stopping = threading.Event()
     audit = build_self_audit(settings, database, registry, audited, stopping.wait)

@@ -6,11 +6,12 @@ from typing import Any
 
 import httpx
 import pytest
-from confluent_kafka import Producer
+from confluent_kafka import Consumer, Producer, TopicPartition
 
 from starling_api.http.not_implemented import PLANNED
-from starling_common.kafka.clients import producer_config
-from starling_common.kafka.topics import SEGMENT_DEFINITIONS
+from starling_common.kafka.clients import consumer_config, producer_config
+from starling_common.kafka.topics import SEGMENT_DEFINITIONS, stage
+from starling_common.testing import eventually
 from starling_common.time.instants import wall_clock_micros
 from starling_common.values import record_key
 from starling_common.wire import Registry
@@ -292,11 +293,24 @@ def test_of_concurrent_creations_of_a_key_one_succeeds(client: Client) -> None:
     assert sorted(answer.status_code for answer in answers) == [201] + [422] * 5
 
 
+def _trait_with_status(client: Client, status: str) -> dict[str, Any] | None:
+    found: dict[str, Any] = client.call("GET", "/v1/computed-traits/ltv").json()
+    return found if found["status"] == status else None
+
+
 def test_the_life_of_a_computed_trait(client: Client, stack: Stack) -> None:
     trait = {"key": "ltv", "event": "Order Completed", "measure": {"sum": "revenue"}, "within": "365d"}
     made = client.call("POST", "/v1/computed-traits", trait, role="marketer")
     assert made.status_code == 201
-    assert made.json() | {**trait, "version": 1, "status": "active"} == made.json()
+    assert made.json() | {**trait, "version": 1} == made.json()
+    # No job runs. What it commits, once the trait is published over all history, makes the trait active.
+    read = eventually(lambda: _trait_with_status(client, "bootstrapping"))
+    assert read["progress"]["records_done"] == 0
+    group = Consumer(consumer_config(stack.brokers, stage("profiles").group))
+    place = TopicPartition("computed-traits.definitions", 0)
+    group.commit(offsets=[TopicPartition(place.topic, 0, group.get_watermark_offsets(place, 10)[1])], asynchronous=False)
+    group.close()
+    assert "progress" not in eventually(lambda: _trait_with_status(client, "active"))
     rich = {"key": "rich", "name": "Rich", "where": {"trait": "computed.ltv", "op": "gt", "value": 500}}
     assert client.call("POST", "/v1/segments", rich).status_code == 201
     refused = client.call("DELETE", "/v1/computed-traits/ltv")

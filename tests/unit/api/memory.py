@@ -28,6 +28,7 @@ from starling_api.messages.people import KnownPerson
 from starling_api.outcomes.outcomes import Outcomes
 from starling_api.ports import (
     Claim,
+    ComputedProgress,
     Day,
     EventRow,
     InForce,
@@ -433,6 +434,7 @@ class World:
     vault: Vault = field(default_factory=lambda: Vault(Sealer({"first": b"1" * 32})))
     people: MemoryPeople = field(default_factory=MemoryPeople)
     history_days: int = 30
+    computed: ComputedProgress | None = None
 
     def __post_init__(self) -> None:
         self.created_tokens = MemoryCredentials(lambda: self.broker_is_down)
@@ -456,7 +458,7 @@ class World:
 
     @property
     def queries(self) -> Queries:
-        return Queries(self.reader, self.audience, 2, self.backfills.of_segment, self.history_days)
+        return Queries(self.reader, self.audience, 2, self.backfills.of_segment, self.history_days, lambda: self.computed)
 
     @property
     def backfills(self) -> Backfills:

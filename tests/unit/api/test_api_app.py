@@ -17,7 +17,7 @@ from starling_api.app import build_app
 from starling_api.definitions.definition import Author
 from starling_api.definitions.kinds import WEBHOOKS
 from starling_api.http.openapi.reference import reference_page
-from starling_api.ports import Day, EventRow, MemberRow, Membership, ReportedProgress
+from starling_api.ports import ComputedProgress, Day, EventRow, MemberRow, Membership, ReportedProgress
 from starling_api.webhooks.sender import WebhookSender
 from starling_common.cassandra.sessions import DatabaseUnavailable
 from starling_common.telemetry.metrics import Metrics
@@ -272,6 +272,27 @@ def test_a_definition_states_the_stream_time_of_its_status() -> None:
     read = call(world, "GET", path).json()
     assert read["as_of"] == "1970-01-01T00:00:05.000Z"
     assert call(world, "PUT", path, json=read).json() == made  # what is read can be sent back
+
+
+def test_a_trait_that_is_not_yet_published_over_all_history_is_bootstrapping() -> None:
+    world = World()
+    for key in ("old", "new"):
+        world.micros += 1_000_000
+        call(world, "POST", "/v1/computed-traits", json={"key": key, "event": "Buy"})
+    assert call(world, "GET", "/v1/computed-traits/new").json()["status"] == "active"  # how far the job is is not known
+    world.computed = ComputedProgress(world.micros, 30, 120)
+    new = call(world, "GET", "/v1/computed-traits/new").json()
+    assert (new["status"], new["progress"]) == ("bootstrapping", {"percent": 25.0, "records_done": 30, "records_total": 120})
+    assert call(world, "PUT", "/v1/computed-traits/new", json=new).status_code == 200  # what is read can be sent back
+    old = call(world, "GET", "/v1/computed-traits/old").json()
+    assert (old["status"], "progress" in old) == ("active", False)
+    listed = call(world, "GET", "/v1/computed-traits?status=bootstrapping").json()["items"]
+    assert [one["key"] for one in listed] == ["new"]
+    world.computed = ComputedProgress(world.micros + 1, 0, 0)
+    assert call(world, "GET", "/v1/computed-traits/new").json()["status"] == "active"
+    call(world, "DELETE", "/v1/computed-traits/new")
+    world.computed = ComputedProgress(0, 0, 0)
+    assert call(world, "GET", "/v1/computed-traits/new").json()["status"] == "archived"
 
 
 def test_a_definition_lists_the_segments_that_use_it() -> None:

@@ -11,6 +11,7 @@ from typer.testing import CliRunner
 
 from starling_cli.app import build_app, options_first
 from starling_cli.commands.common import REMOTE_TOKEN, REMOTE_URL, api_at
+from starling_cli.commands.remote import traits
 from starling_common.sealing import parse_keys
 from starling_local.errors import NotPossible
 from starling_local.instance import NoInstanceError
@@ -98,3 +99,20 @@ def test_a_new_key_is_printed_as_the_settings_take_it() -> None:
     [line] = CliRunner().invoke(build_app(), ["secrets", "new-key", "--id", "2027"]).output.splitlines()
     assert set(parse_keys(line, "STARLING_SECRETS__KEYS")) == {"2027"}
     assert CliRunner().invoke(build_app(), ["secrets", "new-key", "--id", "a=b"]).exit_code != 0
+
+
+def test_computed_traits_of_an_installation(monkeypatch: pytest.MonkeyPatch) -> None:
+    trait = {"key": "ltv", "version": 2, "status": "bootstrapping", "name": "Life-time value", "progress": {"percent": 25.0}}
+
+    class Api:
+        def definitions(self, path: str) -> list[dict[str, object]]:
+            assert path == "/v1/computed-traits"
+            return [trait]
+
+        def definition(self, _path: str, key: str) -> dict[str, object] | None:
+            return trait if key == "ltv" else None
+
+    monkeypatch.setattr(traits, "api_at", lambda _: Api())
+    assert "ltv  2        bootstrapping  Life-time value" in CliRunner().invoke(build_app(), ["traits", "list"]).output
+    assert json.loads(CliRunner().invoke(build_app(), ["traits", "show", "ltv"]).output) == trait
+    assert "there is no computed trait 'rich'" in str(CliRunner().invoke(build_app(), ["traits", "show", "rich"]).exception)

@@ -187,13 +187,17 @@ def is_same(one: Any, other: Any) -> bool:
 
 
 DRAFT: Final = "draft"
-_IN_FORCE: Final = frozenset({"active", "backfilling"})
+ACTIVE: Final = "active"
+BOOTSTRAPPING: Final = "bootstrapping"
+"""The status of a computed trait that is not yet published over all history."""
+_IN_FORCE: Final = frozenset({ACTIVE, "backfilling", BOOTSTRAPPING})
 
 
 def refuse_read_only(document: object, current: Definition) -> None:
     """Compare the read-only fields of a body with the definition.
 
-    Derived fields are not compared: `as_of`, `size`, `used_by`, `backfill`, and whether a segment is still backfilling.
+    Derived fields are not compared: `as_of`, `size`, `used_by`, `backfill`, `progress`, and whether a segment is still
+    backfilling or a computed trait bootstrapping.
     Raises: ReadOnly with every field that differs.
     """
     if not isinstance(document, Mapping):

@@ -41,7 +41,8 @@ _MAX_TEXT: Final = 200
 
 def _filter_of(
     status: Annotated[
-        Literal["backfilling", "draft", "active", "paused", "disabled", "archived"] | None, Query(description="Only this status")
+        Literal["backfilling", "bootstrapping", "draft", "active", "paused", "disabled", "archived"] | None,
+        Query(description="Only this status"),
     ] = None,
     tag: Annotated[str | None, Query(max_length=_MAX_TEXT, description="Only definitions with this tag")] = None,
     name: Annotated[str | None, Query(max_length=_MAX_TEXT, description="Only names that contain this text, in any case")] = None,

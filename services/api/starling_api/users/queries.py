@@ -5,11 +5,11 @@ from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
 from typing import Any, Final
 
-from starling_api.definitions.definition import USES, Definition, plain_status, segment_status, users_of
-from starling_api.definitions.kinds import SEGMENTS, Kind
+from starling_api.definitions.definition import ACTIVE, BOOTSTRAPPING, USES, Definition, plain_status, segment_status, users_of
+from starling_api.definitions.kinds import SEGMENTS, TRAITS, Kind
 from starling_api.http.errors import HistoryOff, NotFound
 from starling_api.http.pagination import PageOf, cut
-from starling_api.ports import AudienceReader, DefinitionReader, EventRow, ReportedProgress
+from starling_api.ports import AudienceReader, ComputedProgress, DefinitionReader, EventRow, ReportedProgress
 from starling_common.cassandra.read_models import ARCHIVED
 from starling_common.time.instants import format_instant
 
@@ -52,27 +52,32 @@ class Queries:
     """Returns the progress of the backfill of a segment's version (workspace, key, version); None without a backfill."""
     history_days: int = 30
     """Lifetime of the events of users in the read model."""
+    computed: Callable[[], ComputedProgress | None] = lambda: None
+    """Returns how far the job of computed traits is; None if it is unknown."""
 
     def definition(self, kind: Kind, workspace: str, key: str) -> tuple[Definition, Document]:
         """Return a definition and its response document, also of an archived one. Raises: NotFound."""
-        progress = self.audience.progress()
+        progress, computed = self.audience.progress(), self.computed() if kind is TRAITS else None
         found = self.reader.definition(workspace, kind.name, key)
         if found is None:
             raise NotFound(kind.title, key)
-        document = _with_status(kind, workspace, found, progress, self.partitions)
+        document = _with_status(kind, workspace, found, progress, self.partitions, computed)
         if kind.name in USES:
             document["used_by"] = users_of(kind.name, key, self.reader.definitions(workspace, SEGMENTS.name))
         if document["status"] == "backfilling" and (backfill := self.backfill_of(workspace, key, found.version)) is not None:
             document["backfill"] = backfill
+        if computed is not None and document["status"] == BOOTSTRAPPING:
+            document["progress"] = _percent(computed)
         return found, document | {"as_of": _as_of(progress)}
 
     def definitions(self, kind: Kind, workspace: str, page: PageOf, wanted: Filter) -> Document:
         """Return a page of the definitions that pass the filter. Segments include their sizes. Raises: BadRequest."""
         name = f"{kind.name} {wanted.sort}"
         field, descending = wanted.sort.removeprefix("-"), wanted.sort.startswith("-")
-        progress = self.audience.progress()
+        progress, computed = self.audience.progress(), self.computed() if kind is TRAITS else None
         documents = [
-            _with_status(kind, workspace, one, progress, self.partitions) for one in self.reader.definitions(workspace, kind.name)
+            _with_status(kind, workspace, one, progress, self.partitions, computed)
+            for one in self.reader.definitions(workspace, kind.name)
         ]
         positions = {one["key"]: (str(one.get(field, "")), str(one["key"])) for one in documents if wanted.passes(one)}
         if page.cursor is not None:
@@ -89,7 +94,7 @@ class Queries:
     def document(self, kind: Kind, workspace: str, definition: Definition) -> Document:
         """Return the response document of a definition: with the read-only fields, without the secret."""
         progress = self.audience.progress() if kind is SEGMENTS else {}
-        return _with_status(kind, workspace, definition, progress, self.partitions)
+        return _with_status(kind, workspace, definition, progress, self.partitions, self.computed() if kind is TRAITS else None)
 
     def versions(self, kind: Kind, workspace: str, key: str, page: PageOf) -> Document:
         """Return a page of the changes of a definition, the oldest first. Raises: NotFound, BadRequest."""
@@ -243,13 +248,20 @@ def _event(row: EventRow) -> Document:
 
 
 def _with_status(
-    kind: Kind, workspace: str, definition: Definition, progress: Mapping[int, ReportedProgress], partitions: int
+    kind: Kind,
+    workspace: str,
+    definition: Definition,
+    progress: Mapping[int, ReportedProgress],
+    partitions: int,
+    computed: ComputedProgress | None,
 ) -> Document:
     if kind is SEGMENTS:
         name = f"{workspace}/{definition.key}"
         status = segment_status(definition, {part: one.definitions.get(name) for part, one in progress.items()}, partitions)
     else:
         status = plain_status(definition)
+        if status == ACTIVE and computed is not None and _is_pending(definition, computed):
+            status = BOOTSTRAPPING
     return {
         **_public(kind, definition.document),
         "version": definition.version,
@@ -257,6 +269,20 @@ def _with_status(
         "status": status,
         "created_at": _instant(definition.created_at_micros),
         "updated_at": _instant(definition.recorded_at_micros),
+    }
+
+
+def _is_pending(trait: Definition, computed: ComputedProgress) -> bool:
+    return trait.recorded_at_micros >= computed.pending_since_micros
+
+
+def _percent(computed: ComputedProgress) -> Document:
+    """Return the progress of the job over its inputs."""
+    share = 1.0 if computed.records_total == 0 else computed.records_done / computed.records_total
+    return {
+        "percent": round(100 * share, 1),
+        "records_done": computed.records_done,
+        "records_total": computed.records_total,
     }
 
 

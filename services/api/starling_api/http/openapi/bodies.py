@@ -41,6 +41,7 @@ _READ_ONLY_TYPES: Final[Mapping[str, Schema]] = {
     "revision": {"type": "integer"},
     "used_by": {"type": ["array", "null"], "items": {"type": "string"}},
     "backfill": {"anyOf": [{"$ref": f"{_COMPONENTS}Backfill"}, {"type": "null"}]},
+    "progress": {"anyOf": [{"$ref": f"{_COMPONENTS}TraitProgress"}, {"type": "null"}]},
     "disabled": {"type": ["boolean", "null"]},
     "size": {"type": ["integer", "null"]},
 }

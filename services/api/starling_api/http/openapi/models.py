@@ -226,6 +226,16 @@ class SegmentPageModel(PageModel[SegmentModel]):
     """One page of segments."""
 
 
+class TraitProgressModel(BaseModel):
+    """Progress of the Spark job that computes a trait over all history."""
+
+    percent: float = Field(
+        description="Percentage of the records; for some seconds after a new definition still that of the job before"
+    )
+    records_done: int
+    records_total: int
+
+
 class TraitModel(DefinitionModel):
     """A computed trait."""
 
@@ -239,7 +249,12 @@ class TraitModel(DefinitionModel):
     after: str | None = None
     before: str | None = None
     calendar: str | None = None
-    status: Literal["active", "archived"]
+    status: Literal["bootstrapping", "active", "archived"] = Field(
+        description="bootstrapping: not yet published over all history, or the job does not run"
+    )
+    progress: TraitProgressModel | None = Field(
+        default=None, description="Progress of the job while it is bootstrapping; only in the answer for one key"
+    )
 
 
 class TraitPageModel(PageModel[TraitModel]):

@@ -1,0 +1,1 @@
+"""Computed traits: how far the Spark job is that computes them."""
