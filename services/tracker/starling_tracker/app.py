@@ -26,7 +26,7 @@ from starling_tracker.records import (
     PAGE,
     UNSUBSCRIBED,
     Outgoing,
-    of_click,
+    of_outcome,
     of_refusal,
     outcome,
     refusal,
@@ -217,7 +217,7 @@ class App:
         now = wall_clock_micros()
         try:
             refused = of_refusal(link, refusal(link, source, now))
-            await self._publisher.publish([refused, of_click(link, outcome(link, UNSUBSCRIBED, now))])
+            await self._publisher.publish([refused, of_outcome(link, outcome(link, UNSUBSCRIBED, now))])
         except BrokerUnavailable as error:
             log(__name__).warning("not_acknowledged", delivery_id=link.delivery_id, reason=str(error))
             return answers.page(503, pages.failed(tongue), retry)

@@ -14,7 +14,7 @@ from starling_common.telemetry.logs import log
 from starling_common.time.instants import wall_clock_ms
 from starling_common.wire import Codec, Registry
 from starling_messages.links import Link
-from starling_tracker.records import DEAD_LETTERS, Outgoing, of_click
+from starling_tracker.records import DEAD_LETTERS, Outgoing, of_outcome
 
 TOPICS: Final[Mapping[str, str]] = {
     DELIVERY: "DeliveryReported",
@@ -69,7 +69,7 @@ class Publisher:
                 dropped()
 
         try:
-            self._produce(of_click(link, record), delivered)
+            self._produce(of_outcome(link, record), delivered)
         except (BufferError, KafkaException):
             dropped()
 

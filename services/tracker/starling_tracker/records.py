@@ -100,8 +100,8 @@ def consent_key(link: Link) -> bytes:
     return b"%b/%b/%b" % (outcome_key(link), link.channel.encode(), (link.purpose or "").encode())
 
 
-def of_click(link: Link, record: Mapping[str, Any]) -> Outgoing:
-    """Return the outcome of a link, to publish."""
+def of_outcome(link: Link, record: Mapping[str, Any]) -> Outgoing:
+    """Return an outcome, to publish."""
     return Outgoing(DELIVERY, outcome_key(link), record, record_headers(link.delivery_id, SERVICE), outcome_key(link))
 
 
@@ -125,7 +125,7 @@ def of_report(callback: Callback, report: Report, now_micros: int) -> list[Outgo
     }
     if report.detail is not None:
         reported["detail"] = report.detail
-    records = [of_click(link, reported)]
+    records = [of_outcome(link, reported)]
     if report.effect in _SUPPRESSED:
         records.append(_suppression(callback, _SUPPRESSED[report.effect], now_micros))
     elif report.effect is Effect.REFUSAL:
