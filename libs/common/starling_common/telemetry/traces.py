@@ -4,6 +4,7 @@ A trace is sampled by its id, in each process alike, so that a sampled trace has
 sampling by the flags of its trace context, and cannot enforce it.
 """
 
+import re
 from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Final, TypeAlias
 
@@ -22,6 +23,7 @@ CALL: Final = "CLIENT"
 
 _SAMPLED: Final = frozenset("13579bdf")
 """The last digits of a trace context whose sampled flag is set."""
+_TRACEPARENT: Final = re.compile(r"(?!ff)[0-9a-f]{2}-(?!0{32})[0-9a-f]{32}-(?!0{16})[0-9a-f]{16}-[0-9a-f]{2}")
 _IDS: Final = 1 << 64
 
 
@@ -54,7 +56,9 @@ class Traces:
     def __init__(self, tracer: "trace.Tracer", ratio: float) -> None:
         """`ratio`: the share of traces to record, as of the sampler of the tracer."""
         self._tracer = tracer
-        self._bound = round(ratio * _IDS)
+        bound = round(ratio * _IDS)
+        self._bound = f"{bound:016x}" if bound < _IDS else "g"
+        """Digits of an id that is not sampled any more; every digit is less than `g`."""
 
     def begin(
         self, name: str, parent: str | None, kind: str, attributes: Mapping[str, Value], others: Sequence[str | None] = ()
@@ -73,10 +77,8 @@ class Traces:
 
     def is_sampled(self, traceparent: str) -> bool:
         """Return whether spans of the trace are recorded. Never raises: any text may be in a header."""
-        try:
-            return len(traceparent) == 55 and traceparent[-1] in _SAMPLED and int(traceparent[19:35], 16) < self._bound
-        except ValueError:
-            return False
+        # Hot: once for each record of each stage. Digits are compared as text, and the form is checked only for sampled ones.
+        return traceparent[19:35] < self._bound and traceparent[-1:] in _SAMPLED and _TRACEPARENT.fullmatch(traceparent) is not None
 
 
 def open_traces(settings: TraceSettings, service: str, instance_id: str) -> Traces | None:

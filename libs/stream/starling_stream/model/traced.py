@@ -33,7 +33,7 @@ class TracedProcessor(Generic[S]):
     def process(self, record: Inbound, unit: Unit[S]) -> None:
         """As `Processor.process`."""
         parent = header(record.headers, _NAME)
-        span = None if parent is None else self._begin(record, parent)
+        span = self._begin(record, parent) if parent is not None and self._traces.is_sampled(parent) else None
         if span is None:
             self._processor.process(record, unit)
             return
@@ -46,8 +46,6 @@ class TracedProcessor(Generic[S]):
             span.end()
 
     def _begin(self, record: Inbound, parent: str) -> Span | None:
-        if not self._traces.is_sampled(parent):
-            return None
         attributes: dict[str, Value] = {
             "messaging.system": "kafka",
             "messaging.destination.name": record.topic,
