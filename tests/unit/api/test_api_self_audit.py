@@ -270,6 +270,20 @@ def test_an_audit_that_fails_is_repeated_and_changes_no_time_of_completion() -> 
     assert value(metrics, "completed_timestamp_seconds") == before
 
 
+@pytest.mark.parametrize("is_stopping", [False, True])
+def test_an_error_of_the_audit_ends_no_process_and_is_logged(is_stopping: bool) -> None:
+    def fails() -> Report:
+        raise KeyError("segment")
+
+    stopping = threading.Event()
+    service = SelfAuditService(fails, Metrics(CollectorRegistry()), 3600, stopping)
+    if is_stopping:
+        stopping.set()
+    with capture_logs() as logged:
+        assert not service.audit()
+    assert [one["event"] for one in logged] == ([] if is_stopping else ["self_audit_failed"])
+
+
 def test_an_audit_that_is_switched_off_has_no_metrics() -> None:
     metrics = Metrics(CollectorRegistry())
     service = SelfAuditService(Report, metrics, 0)

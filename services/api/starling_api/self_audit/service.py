@@ -55,7 +55,8 @@ class SelfAuditService:
             log(__name__).warning("self_audit_postponed", error=str(error))
             return False
         except Exception:  # noqa: BLE001 - an error of the audit must not end a process that answers; its age is an alert
-            log(__name__).exception("self_audit_failed")
+            if not self._stopping.is_set():  # a process that stops closes the connections of a run
+                log(__name__).exception("self_audit_failed")
             return False
         differing = {finding.user for finding in report.findings}
         for result, users in (("agreed", report.agreed), ("skipped", report.skipped), ("differs", len(differing))):
