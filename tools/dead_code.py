@@ -32,6 +32,7 @@ CALLBACKS: Final = {
     "do_[A-Z]*": "http.server calls it",
     "handle_*tag": "html.parser calls it",
     "log_message": "http.server calls it",
+    "close_connection": "http.server reads it",
     "daemon_threads": "socketserver reads it",
     "protocol_version": "http.server reads it",
     "pytest_*": "pytest calls it",

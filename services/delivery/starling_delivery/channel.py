@@ -2,7 +2,8 @@
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from typing import Protocol, TypeAlias
+from enum import Enum
+from typing import Final, NamedTuple, Protocol, TypeAlias
 
 
 @dataclass(frozen=True, slots=True)
@@ -99,3 +100,36 @@ class Channel(Protocol):
 
     async def close(self) -> None:
         """Close the connections."""
+
+
+class Arrival(Enum):
+    """How often a message of a channel of campaigns may arrive. It decides what becomes of `Unknown`."""
+
+    AT_MOST_ONCE = "at most once"
+    AT_LEAST_ONCE = "at least once"
+
+
+AT_MOST_ONCE: Final = Arrival.AT_MOST_ONCE
+"""For people: SENDING is stored before the attempt. `Unknown` ends the message, and a kill of the process leaves it unknown."""
+
+AT_LEAST_ONCE: Final = Arrival.AT_LEAST_ONCE
+"""For systems that know `message_id`: the outcome is stored after the attempt. `Unknown` and a kill let it be sent again."""
+
+
+class Park(NamedTuple):
+    """The message is not sent now; it waits in a tier, without an attempt. `reason`: the label of the metric."""
+
+    why: str
+    reason: str
+
+
+class MessageChannel(Channel, Protocol):
+    """A channel of campaigns. The kit bounds each attempt, renders `content`, and decides by `semantics` when it is stored."""
+
+    semantics: Arrival
+
+    def hold(self, message: Message) -> Park | None:
+        """Return why this process cannot send a rendered message now; None if it can."""
+
+    def unsubscribe_link(self, message: Message) -> str | None:
+        """Return the link by which the person of a message unsubscribes; None without one."""

@@ -3,7 +3,7 @@
 import json
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
-from typing import Any, Final, NamedTuple, TypeAlias
+from typing import Any, Final, TypeAlias
 
 from starling_common.records.membership_json import membership_json
 from starling_common.values import deterministic_id
@@ -212,13 +212,6 @@ class Step:
     soft_bounce: bool = False
 
 
-class Park(NamedTuple):
-    """The message is not sent now; it waits in a tier, without an attempt. `reason`: the label of the metric."""
-
-    why: str
-    reason: str
-
-
 def after(request: Request, answer: Answer, schedule: Schedule, now_ms: int, jitter: float) -> Step:
     """Return the step after an attempt."""
     match answer:
@@ -258,6 +251,17 @@ def after_message(request: Request, answer: Answer, schedule: Schedule, now_ms: 
             return after(begun, answer, schedule, now_ms, jitter)
         case Impossible() | Gone():
             return after(request, Impossible(answer.why, answer.status_code), schedule, now_ms, jitter)
+
+
+def after_repeatable(request: Request, answer: Answer, schedule: Schedule, now_ms: int, jitter: float) -> Step:
+    """Return the step after an attempt to send a message of a campaign to a system that knows repeated ones by their id."""
+    match answer:
+        case Delivered(status_code):
+            return Step("DELIVERED", status_code=status_code)
+        case Unknown(why):
+            return after_message(request, Again(why), schedule, now_ms, jitter)
+        case _:
+            return after_message(request, answer, schedule, now_ms, jitter)
 
 
 def postponed(request: Request, why: str, tier: int | None, schedule: Schedule, now_ms: int, jitter: float) -> Step:

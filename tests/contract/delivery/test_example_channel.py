@@ -6,7 +6,7 @@ from typing import Any
 import pytest
 
 from starling_delivery.channel import Channel, Message
-from tests.contract.delivery.channel_contract import ChannelContract
+from tests.contract.delivery.feed_contract import FeedContract
 from tests.contract.delivery.guide import GUIDE, source_of_the_guide
 
 
@@ -16,7 +16,7 @@ def channel_of_the_guide() -> Any:
     return namespace["FileChannel"]
 
 
-class TestFileChannel(ChannelContract):
+class TestFileChannel(FeedContract):
     uses_addresses = False
     directory: Path
 

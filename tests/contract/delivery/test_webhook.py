@@ -17,13 +17,13 @@ from starling_delivery.channel import Again, Answer, Channel, Delivered, Gone, I
 from starling_delivery.channels.webhook import WebhookChannel
 from starling_delivery.targets import Targets
 from starling_demo.receiver import Receiver
-from tests.contract.delivery.channel_contract import ChannelContract
+from tests.contract.delivery.feed_contract import FeedContract
 from tests.unit.delivery.making import SECRET, definition, targets
 
 OTHER_SECRET = "whsec_" + "WFhYWFhYWFhYWFhYWFhYWFhYWFhYWFhY"
 
 
-class TestWebhook(ChannelContract):
+class TestWebhook(FeedContract):
     receiver: Receiver
 
     @pytest.fixture(autouse=True)

@@ -8,10 +8,10 @@ import pytest
 from prometheus_client import CollectorRegistry
 
 from starling_common.telemetry.metrics import Metrics
-from starling_delivery.channel import Answer, Delivered, Message
+from starling_delivery.channel import Answer, Delivered, Message, Park
 from starling_delivery.item import Item
 from starling_delivery.messages.last_look import CAMPAIGN_PAUSED
-from starling_delivery.policy import Park, Request, Schedule, Step
+from starling_delivery.policy import Request, Schedule, Step
 from starling_delivery.sending.circuit import CircuitRule, Circuits
 from starling_delivery.sending.dispatch import Dispatcher, Traffic
 from starling_delivery.sending.lanes import Lanes

@@ -7,12 +7,12 @@ import pytest
 
 from starling_common.outcome import Done, Refused
 from starling_common.time.instants import wall_clock_ms
-from starling_delivery.channel import Again, Bounced, Delivered, Impossible, Message, Unknown
+from starling_delivery.channel import Again, Bounced, Delivered, Impossible, Message, Park, Unknown
 from starling_delivery.channels.email.channel import data_refused, recipient_refused
 from starling_delivery.messages.definitions import Definitions, fold_definition
 from starling_delivery.messages.last_look import CAMPAIGN_PAUSED, NOT_READ, LastLook
 from starling_delivery.messages.refusals import CONSENT_MS, RecentConsent, Suppressions, fold_consent, fold_suppression
-from starling_delivery.policy import Park, Schedule, Step, after_message, postponed
+from starling_delivery.policy import Schedule, Step, after_message, postponed
 from starling_policy import address_digest
 from tests.unit.delivery.messages import definition, definitions, mail_campaign, mail_request, smtp_target
 

@@ -2,7 +2,6 @@
 
 import asyncio
 from contextlib import suppress
-from email.utils import parsedate_to_datetime
 
 import httpx
 
@@ -11,14 +10,9 @@ from starling_common.http.outbound.connections import TRACEPARENT, WORKSPACE, gu
 from starling_common.http.outbound.signatures import signed_headers
 from starling_common.time.instants import wall_clock_ms
 from starling_delivery.channel import Again, Answer, Delivered, Gone, Impossible, Message
+from starling_delivery.channels.http import MAX_RESPONSE_BYTES, retry_after_seconds
 from starling_delivery.settings import Settings
 from starling_delivery.targets import Target, Targets
-
-MAX_RESPONSE_BYTES = 65_536
-"""Bytes of a response that are read, so that its connection can be used again. A longer one ends its connection."""
-
-MAX_RETRY_AFTER_SECONDS = 3600.0
-"""Maximum of a Retry-After header; a mistake of the receiver must not delay its messages for days."""
 
 
 class WebhookChannel:
@@ -98,14 +92,4 @@ def answer_of(response: httpx.Response) -> Answer:
         return Delivered(status)
     if status == 410:
         return Gone("the endpoint answered 410 Gone", status)
-    return Again(f"the endpoint answered {status}", status, _retry_after_seconds(response.headers.get("retry-after")))
-
-
-def _retry_after_seconds(text: str | None) -> float | None:
-    if text is None:
-        return None
-    try:
-        delay = float(text) if text.strip().isdigit() else parsedate_to_datetime(text).timestamp() - wall_clock_ms() / 1000
-    except (TypeError, ValueError):
-        return None
-    return min(max(delay, 0.0), MAX_RETRY_AFTER_SECONDS)
+    return Again(f"the endpoint answered {status}", status, retry_after_seconds(response.headers.get("retry-after")))

@@ -7,10 +7,10 @@ from typing import Any, Final
 
 from starling_campaigns import PartFailed, render_message
 from starling_common.cassandra.read_models import ARCHIVED, PAUSED
-from starling_delivery.channel import Message
+from starling_delivery.channel import Message, Park
 from starling_delivery.messages.definitions import Definitions, KnownCampaign
 from starling_delivery.messages.refusals import RecentConsent, Suppressions
-from starling_delivery.policy import EXPIRED, Park, Request, Step
+from starling_delivery.policy import EXPIRED, Request, Step
 from starling_policy import TRANSACTIONAL
 from starling_policy.person import COMPLAINT
 

@@ -12,10 +12,10 @@ from starling_common.telemetry.logs import log
 from starling_common.telemetry.metrics import Metrics
 from starling_common.time.instants import wall_clock_ms
 from starling_delivery.batches import after_batch, is_refusal, limited
-from starling_delivery.channel import Again, Answer, Bounced, Channel, Delivered, Gone, Impossible, Unknown
+from starling_delivery.channel import Again, Answer, Bounced, Channel, Delivered, Gone, Impossible, Park, Unknown
 from starling_delivery.item import Item
 from starling_delivery.poison import tried_twice
-from starling_delivery.policy import Park, Schedule, Step, delayed, paused, postponed
+from starling_delivery.policy import Schedule, Step, delayed, paused, postponed
 from starling_delivery.sending.circuit import Circuit, Circuits
 from starling_delivery.sending.destinations import Destination, Destinations
 from starling_delivery.sending.lanes import Admission, Batch, Lanes

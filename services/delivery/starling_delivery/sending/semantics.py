@@ -1,4 +1,4 @@
-"""Core: what an attempt of the kit is: of a feed, at least once; of a message to a person, at most once."""
+"""Core: what an attempt of the kit is: of a feed, at least once; of a message of a campaign, as its channel states."""
 
 import time
 from collections.abc import Awaitable, Callable
@@ -8,9 +8,9 @@ from typing import Final, Protocol, TypeAlias
 from starling_common.telemetry.logs import log
 from starling_common.time.instants import wall_clock_ms
 from starling_delivery.batches import batch_message
-from starling_delivery.channel import Again, Answer, Message, Unknown
+from starling_delivery.channel import AT_MOST_ONCE, Again, Answer, Arrival, Message, Park, Unknown
 from starling_delivery.item import Item
-from starling_delivery.policy import Park, Request, Schedule, Step, after, after_message, message_of
+from starling_delivery.policy import Request, Schedule, Step, after, after_message, after_repeatable, message_of
 from starling_delivery.sending.lanes import Batch
 
 _LONGEST_CLAIM_SECONDS: Final = 30.0
@@ -27,6 +27,9 @@ Attempted: TypeAlias = Answer | Step | Park | Lost
 """The answer of the receiver, or what becomes of a message for which no attempt was made."""
 
 Send: TypeAlias = Callable[[Message], Awaitable[Answer]]
+
+Look: TypeAlias = Callable[[Request, int], Message | Step | Park]
+"""(request, wall clock in ms) -> the rendered message of a campaign, or why it is not sent."""
 
 
 class Semantics(Protocol):
@@ -73,10 +76,8 @@ class AtMostOnce:
 
     awaits_outcome = True
 
-    def __init__(
-        self, look: Callable[[Request, int], Message | Step | Park], claims: Claims, passed: Callable[[str], None] = lambda _: None
-    ) -> None:
-        """`look`: (request, wall clock in ms) -> the rendered message, or why it is not sent. `passed`: called at failpoints."""
+    def __init__(self, look: Look, claims: Claims, passed: Callable[[str], None] = lambda _: None) -> None:
+        """`passed`: called at failpoints."""
         self._look = look
         self._claims = claims
         self._passed = passed
@@ -103,3 +104,30 @@ class AtMostOnce:
         """Return the step after an answer."""
         self._passed("before_outcome")
         return after_message(request, answer, schedule, now_ms, jitter)
+
+
+class RepeatedlyLooked:
+    """Look, send, and store the outcome with the progress in one transaction. A message may arrive again, with the same id."""
+
+    awaits_outcome = True
+
+    def __init__(self, look: Look, passed: Callable[[str], None] = lambda _: None) -> None:
+        """`passed`: called at failpoints."""
+        self._look = look
+        self._passed = passed
+
+    async def attempt(self, part: Batch, send: Send) -> Attempted:
+        """Send one message, if it may be sent."""
+        [item] = part
+        looked = self._look(item.request, wall_clock_ms())
+        return await send(looked) if isinstance(looked, Message) else looked
+
+    def after(self, request: Request, answer: Answer, schedule: Schedule, now_ms: int, jitter: float) -> Step:
+        """Return the step after an answer."""
+        self._passed("before_outcome")
+        return after_repeatable(request, answer, schedule, now_ms, jitter)
+
+
+def semantics_of(arrival: Arrival, look: Look, claims: Claims, passed: Callable[[str], None]) -> Semantics:
+    """Return what an attempt of a channel of campaigns is. `passed`: called at failpoints."""
+    return AtMostOnce(look, claims, passed) if arrival is AT_MOST_ONCE else RepeatedlyLooked(look, passed)

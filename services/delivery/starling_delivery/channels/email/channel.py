@@ -14,14 +14,13 @@ from aiosmtplib import SMTP, SMTPDataError, SMTPException, SMTPRecipientRefused,
 from starling_common.http.outbound.addresses import AddressRefused
 from starling_common.http.outbound.lookups import Lookups
 from starling_common.tls import tls_context
-from starling_delivery.channel import Again, Answer, Bounced, Delivered, Impossible, Message, Unknown
+from starling_delivery.channel import AT_MOST_ONCE, Again, Answer, Bounced, Delivered, Impossible, Message, Park, Unknown
 from starling_delivery.channels.email.callbacks import provider_headers
 from starling_delivery.channels.email.connections import Connection, Connections, Guard
 from starling_delivery.channels.email.rendering import Mail, MailLinks, MailRefused, OtherPage, is_unsubscribable, mail_of
 from starling_delivery.channels.email.signing import KeyRefused, Signer
 from starling_delivery.channels.email.tracking import Tracking
 from starling_delivery.messages.definitions import Definitions, KnownTarget
-from starling_delivery.policy import Park
 from starling_delivery.settings import EmailSettings
 from starling_messages.links import Links
 
@@ -50,6 +49,7 @@ class EmailChannel:
     """Sends mails through the SMTP server of the target."""
 
     name = "email"
+    semantics = AT_MOST_ONCE
 
     def __init__(
         self,

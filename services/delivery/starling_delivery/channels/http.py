@@ -1,0 +1,233 @@
+"""Adapter: the base of channels over HTTP: a client that is guarded, bounded, and knows whether a request was sent."""
+
+import asyncio
+import json
+from abc import ABC, abstractmethod
+from collections.abc import Callable, Mapping
+from contextlib import suppress
+from contextvars import ContextVar
+from dataclasses import dataclass
+from email.utils import parsedate_to_datetime
+from typing import Any, Final, Self
+
+import httpx
+
+from starling_common.http.outbound.addresses import AddressRefused, checked_url
+from starling_common.http.outbound.connections import WORKSPACE, guarded_client
+from starling_common.time.instants import wall_clock_ms
+from starling_delivery.channel import Answer, Arrival, Impossible, Message, MessageChannel, Park, Unknown
+from starling_delivery.messages.definitions import Definitions
+from starling_delivery.settings import KitSettings
+
+MAX_RESPONSE_BYTES: Final = 65_536
+"""Bytes of a response that are read, so that its connection can be used again. A longer one ends its connection."""
+
+MAX_RETRY_AFTER_SECONDS: Final = 3600.0
+"""Maximum of a Retry-After header; a mistake of the receiver must not delay its messages for days."""
+
+_GRACE_SECONDS: Final = 1.0
+"""The client ends a request at the deadline. A channel that is busy with something else is ended so much later."""
+
+_BODY_SECONDS: Final = 1.5
+"""How long the body of a response may take after its headers."""
+
+_LAST_SECONDS: Final = 0.05
+"""So much before the deadline the body is not awaited any more."""
+
+_DEADLINE_SECONDS: Final = 15.0
+"""The deadline of a request outside of an attempt of the kit."""
+
+_SENDING: Final = (".send_request_headers.started", ".send_connection_init.started")
+"""The first events of httpcore after which the receiver may have a part of the request."""
+
+_MOST_DETAIL: Final = 300
+
+_ENDS_AT: Final[ContextVar[float]] = ContextVar("ends_at")
+"""The deadline of the attempt, by the clock of the event loop."""
+
+
+class NotSent(Exception):
+    """The receiver has nothing of the request: it can be repeated."""
+
+
+class MaybeSent(Exception):
+    """The receiver may have taken the request: its answer is missing."""
+
+
+@dataclass(frozen=True, slots=True)
+class HttpAnswer:
+    """A response. `body`: at most 64 KiB, as far as it came in time. `retry_after`: the requested delay in seconds."""
+
+    status: int
+    body: bytes = b""
+    retry_after: float | None = None
+
+    @property
+    def ok(self) -> bool:
+        """Whether the status is 2xx. A redirect is none: it is never followed."""
+        return 200 <= self.status < 300
+
+    def json(self) -> Any:
+        """Return the body as JSON; None if it is none."""
+        try:
+            return json.loads(self.body)
+        except (ValueError, RecursionError):
+            return None
+
+
+class HttpClient:
+    """Makes requests. No connection reaches a private network, and no request outlasts the deadline of its attempt."""
+
+    def __init__(
+        self, client: httpx.AsyncClient, *, allow_private: bool = False, passed: Callable[[str], None] = lambda _: None
+    ) -> None:
+        """`client`: a guarded one. `passed`: called at failpoints."""
+        self._client = client
+        self._allow_private = allow_private
+        self._passed = passed
+
+    async def post(
+        self,
+        url: str,
+        content: str | bytes,
+        headers: Mapping[str, str] | None = None,
+        auth: tuple[str, str] | None = None,
+    ) -> HttpAnswer:
+        """Return the answer to one POST. `auth`: user name and password.
+
+        Raises: NotSent, MaybeSent; AddressRefused for a URL that is not allowed, after which the kit ends the message.
+        """
+        body = content.encode() if isinstance(content, str) else content
+        address, begun = checked_url(url, allow_private=self._allow_private), False
+        ends_at = _ENDS_AT.get(asyncio.get_running_loop().time() + _DEADLINE_SECONDS)
+
+        async def trace(event: str, _info: Mapping[str, Any]) -> None:
+            nonlocal begun
+            if event.endswith(_SENDING) and not begun:
+                begun = True
+                self._passed("in_send")
+
+        try:
+            async with asyncio.timeout_at(ends_at):
+                answer = await self._answer(
+                    address,
+                    ends_at,
+                    content=body,
+                    headers={"accept-encoding": "identity", "user-agent": "Starling/1", **(headers or {})},
+                    auth=auth,
+                    extensions={"trace": trace},
+                )
+        except TimeoutError as error:
+            raise (MaybeSent if begun else NotSent)("no answer in time") from error
+        except (httpx.HTTPError, httpx.InvalidURL, OSError) as error:
+            raise (MaybeSent if begun else NotSent)(f"{type(error).__name__}: {error}"[:_MOST_DETAIL]) from error
+        self._passed("after_send")
+        return answer
+
+    async def _answer(self, url: str, ends_at: float, **request: Any) -> HttpAnswer:
+        async with self._client.stream("POST", url, **request) as response:
+            found = bytearray()
+            # The status decides: a body that drips neither delays it for long nor makes the answer unknown.
+            until = min(asyncio.get_running_loop().time() + _BODY_SECONDS, ends_at - _LAST_SECONDS)
+            with suppress(httpx.HTTPError, TimeoutError):
+                async with asyncio.timeout_at(until):
+                    await _read(response, found)
+            retry_after = retry_after_seconds(response.headers.get("retry-after"))
+            return HttpAnswer(response.status_code, bytes(found), retry_after)
+
+    async def close(self) -> None:
+        """Close the connections."""
+        await self._client.aclose()
+
+
+async def _read(response: httpx.Response, found: bytearray) -> None:
+    # The raw bytes: a compressed response is never expanded.
+    async for part in response.aiter_raw():
+        found += part[: MAX_RESPONSE_BYTES - len(found)]
+        if len(found) >= MAX_RESPONSE_BYTES:
+            return
+
+
+def retry_after_seconds(text: str | None) -> float | None:
+    """Return the seconds of a Retry-After header, at most an hour; None without a valid one."""
+    if text is None:
+        return None
+    try:
+        delay = float(text) if text.strip().isdigit() else parsedate_to_datetime(text).timestamp() - wall_clock_ms() / 1000
+    except (TypeError, ValueError, OverflowError):
+        return None
+    return min(max(delay, 0.0), MAX_RETRY_AFTER_SECONDS)
+
+
+class HttpChannel(ABC):
+    """A channel of campaigns whose messages are HTTP requests. A subclass has a name, semantics, and `send`."""
+
+    name: str
+    semantics: Arrival
+
+    def __init__(self, http: HttpClient, definitions: Definitions) -> None:
+        """`definitions`: where `settings_of` finds the targets."""
+        self.http = http
+        self._definitions = definitions
+
+    @classmethod
+    def open(cls, settings: KitSettings, definitions: Definitions, passed: Callable[[str], None]) -> Self:
+        """Return a channel with its own HTTP client."""
+        client = guarded_client(
+            timeout_seconds=settings.timeout_seconds,
+            lookup_seconds=settings.lookup_timeout_seconds,
+            connections=settings.max_in_flight,
+            allow_private=settings.allow_private_addresses,
+        )
+        return cls(HttpClient(client, allow_private=settings.allow_private_addresses, passed=passed), definitions)
+
+    @abstractmethod
+    async def send(self, message: Message) -> Answer:
+        """Make one attempt and return its result."""
+
+    def settings_of(self, message: Message) -> Mapping[str, Any] | None:
+        """Return the settings of the target of a message, with plain secrets; None if it is archived."""
+        target = self._definitions.find(message.workspace, message.target_key).target
+        return None if target is None else target.settings
+
+    def hold(self, _message: Message) -> Park | None:
+        """Return None: every rendered message can be sent."""
+        return None
+
+    def unsubscribe_link(self, _message: Message) -> str | None:
+        """Return None: the messages have no links of their own."""
+        return None
+
+    async def close(self) -> None:
+        """Close the connections."""
+        await self.http.close()
+
+
+class BoundedChannel:
+    """A channel of campaigns as the kit calls it: each attempt has a deadline and the workspace's share of the lookups."""
+
+    def __init__(self, channel: MessageChannel, deadline_seconds: float) -> None:
+        """`deadline_seconds` bounds a whole attempt."""
+        self.name = channel.name
+        self.semantics = channel.semantics
+        self.hold = channel.hold
+        self.unsubscribe_link = channel.unsubscribe_link
+        self._channel = channel
+        self._deadline_seconds = deadline_seconds
+
+    async def send(self, message: Message) -> Answer:
+        """Make one attempt and return its result."""
+        WORKSPACE.set(message.workspace)
+        ends_at = asyncio.get_running_loop().time() + self._deadline_seconds
+        _ENDS_AT.set(ends_at)
+        try:
+            async with asyncio.timeout_at(ends_at + _GRACE_SECONDS):
+                return await self._channel.send(message)
+        except TimeoutError:
+            return Unknown(f"the attempt did not end within {self._deadline_seconds:g} s")
+        except AddressRefused as refused:
+            return Impossible(str(refused))
+
+    async def close(self) -> None:
+        """Close the connections."""
+        await self._channel.close()
