@@ -16,7 +16,7 @@ from starling_common.deploy_acls import AclSettings
 from starling_common.http.server import PublicHttp
 from starling_common.settings import Cassandra, Http, Kafka, LinkKeys, SchemaRegistry, SecretKeys, ServiceSettings, TraceSettings
 from starling_common.verify import VerifySettings
-from starling_delivery.settings import Email, EmailSettings, KitSettings
+from starling_delivery.settings import Email, EmailSettings, KitSettings, Sms
 from starling_delivery.settings import Settings as DeliverySettings
 from starling_ingest.settings import Settings as IngestSettings
 from starling_messenger.settings import Settings as MessengerSettings
@@ -63,6 +63,7 @@ CONNECTIONS: Final[Mapping[type[BaseModel], str]] = {
     ScaledNormalizer: "Scaling of the normalizer",
     ScaledSegmenter: "Scaling of the segmenter",
     Email: "Mails",
+    Sms: "SMS",
 }
 """Groups of settings that several processes read, by model."""
 
@@ -95,7 +96,12 @@ SECTIONS: Final = (
     Section("Messenger", f"`python -m starling_messenger`. {_STREAM}", MessengerSettings, (StreamSettings,)),
     Section("Every channel", "Read by each process that delivers, in addition to the settings of every service.", KitSettings),
     Section("Delivery", f"`python -m starling_delivery`. {_CHANNEL}", DeliverySettings, (KitSettings,)),
-    Section("Email", f"`STARLING_CHANNEL=email python -m starling_delivery`. {_CHANNEL}", EmailSettings, (KitSettings,)),
+    Section(
+        "Email",
+        f"`STARLING_CHANNEL=email python -m starling_delivery`: the channels of campaigns. {_CHANNEL}",
+        EmailSettings,
+        (KitSettings,),
+    ),
     Section("Tracker", f"`python -m starling_tracker`. {_SERVICE}", TrackerSettings),
     Section(
         "Scaler", "`python -m starling_scaler`, which scales the normalizer and the segmenter on Kubernetes.", ScalerSettings, ()
@@ -244,6 +250,7 @@ _NESTED_NAMES: Final[Mapping[type[BaseModel], str]] = {
     ScaledNormalizer: "NORMALIZER",
     ScaledSegmenter: "SEGMENTER",
     Email: "EMAIL",
+    Sms: "SMS",
 }
 
 

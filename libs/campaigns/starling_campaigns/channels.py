@@ -50,5 +50,5 @@ CHANNELS: Final[Mapping[str, Channel]] = {
 }
 """Name -> channel. Campaigns write to people through these; audience sync, Slack, Teams and Kafka are feeds."""
 
-SENT_CHANNELS: Final = frozenset({EMAIL})
-"""The channels that a process of this version sends."""
+SENT_CHANNELS: Final = frozenset({EMAIL, SMS})
+"""The channels that a process of this version sends. Each has a topic of requests."""

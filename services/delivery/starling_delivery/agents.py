@@ -23,6 +23,7 @@ from starling_delivery.poison import tried_twice
 from starling_delivery.policy import Request, requests_for
 from starling_delivery.progress import Origin, Place, Positions, Progress
 from starling_delivery.sending.dispatch import Dispatcher
+from starling_delivery.sending.routing import Routed
 from starling_delivery.targets import Targets
 
 _POLL_SECONDS: Final = 0.05
@@ -87,20 +88,21 @@ class MembershipInput:
 class RetryInput:
     """Requests to send again. The channels share the topics; the process of another channel sends its retries.
 
+    `is_wanted`: whether a request is of this process.
     `tiers`: topic -> position of its tier. Other topics contain records from outside, such as replayed dead letters.
     `longest_ms`: position -> the longest time that a record of that tier waits after it was read, whatever it asks for.
     """
 
     topics: Sequence[str]
     decode: Callable[[bytes], Record]
-    channel: str
+    is_wanted: Callable[[Request], bool]
     tiers: Mapping[str, int]
     longest_ms: Callable[[int], int]
 
     def requests(self, message: Message) -> list[Due]:
-        """Return the request of a record, if it is of this channel."""
+        """Return the request of a record, if it is of this process."""
         request = self.decode(message.value() or b"")
-        if request["channel"] != self.channel:
+        if not self.is_wanted(request):
             return []
         tier, due_ms = self.tiers.get(message.topic() or ""), request["not_before"]
         if tier is not None:
@@ -124,7 +126,7 @@ class Agent:
 
     input: Input
     consumer: Consumer
-    dispatcher: Dispatcher
+    dispatcher: Dispatcher | Routed
     outbox: Writer
     check: Callable[[], None] = lambda: None
     """Raises InputLost if the group would skip records. Called before the group is joined."""

@@ -6,6 +6,7 @@ from typing import Annotated, Final, Literal, Self
 
 from pydantic import AnyHttpUrl, BaseModel, ConfigDict, Field, model_validator
 
+from starling_campaigns.channels import SENT_CHANNELS
 from starling_common.kafka import topics
 from starling_common.kafka.access_check import Needs, needs_of
 from starling_common.sealing import LINK_KEYS_SETTING, keys_of
@@ -168,13 +169,34 @@ class Email(BaseModel):
     ] = None
 
 
-class EmailSettings(KitSettings):
-    """The process of the channel email. It takes the requests of the messenger."""
+class ChannelLimits(BaseModel):
+    """The limits of one channel of campaigns."""
 
-    channel: Annotated[Literal["email"], Field(description="channel that this process delivers to")] = EMAIL
+    model_config = ConfigDict(frozen=True, extra="forbid")
+
+    give_up_after_seconds: Annotated[
+        float, Field(gt=0, le=7 * 86_400, description="time since the first attempt after which a message is a dead letter")
+    ] = 3_600.0
+
+
+class Sms(ChannelLimits):
+    """How SMS are sent. The provider and its credentials are those of the target."""
+
+
+class EmailSettings(KitSettings):
+    """The process of the channels of campaigns, of which email is the first. It takes the requests of the messenger."""
+
+    channel: Annotated[Literal["email"], Field(description="the process of the channels of campaigns")] = EMAIL
+    channels: Annotated[
+        tuple[str, ...],
+        Field(min_length=1, description="channels that this process sends, each with its own lanes; the requests of others wait"),
+    ] = tuple(sorted(SENT_CHANNELS))
     email: Email = Email()
+    sms: Sms = Sms()
     links: LinkKeys = LinkKeys()
-    request_topic: Annotated[str, Field(description="topic of the requests")] = topics.EMAIL_REQUESTS
+    request_topic: Annotated[
+        str, Field(description="begin of the names of the topics of the requests; the channel is appended: delivery.requests.email")
+    ] = topics.REQUESTS
     definitions_topic: Annotated[str, Field(description="topic of the campaigns and targets")] = topics.DELIVERY_DEFINITIONS
     consent_topic: Annotated[str, Field(description="topic of the changes of consent")] = topics.CONSENT
     suppressions_topic: Annotated[str, Field(description="topic of the suppressed addresses")] = topics.SUPPRESSIONS
@@ -189,16 +211,36 @@ class EmailSettings(KitSettings):
         ),
     ] = (5.0, 300.0, 1800.0)
     give_up_after_seconds: Annotated[
-        float, Field(gt=0, le=7 * 86_400, description="time since the first attempt after which a message is a dead letter")
+        float, Field(gt=0, le=7 * 86_400, description="time since the first attempt after which a mail is a dead letter")
     ] = 14_400.0
     transactional_id: Annotated[
         str, Field(min_length=1, description="begin of the transactional id of this process; its instance id is appended")
     ] = "starling-email"
 
     @property
+    def request_topics(self) -> dict[str, str]:
+        """Return channel -> topic of its requests, of the channels that this process sends."""
+        return {channel: f"{self.request_topic}.{channel}" for channel in self.channels}
+
+    def give_up_seconds(self, channel: str) -> float:
+        """Return the time limit of the messages of a channel."""
+        limits: object = getattr(self, channel)
+        return limits.give_up_after_seconds if isinstance(limits, ChannelLimits) else self.give_up_after_seconds
+
+    @property
     def link_keys(self) -> dict[str, bytes]:
         """Return the keys of the links, the newest first. Raises: ValueError that names the setting and the cure."""
         return keys_of(self.links, LINK_KEYS_SETTING)
+
+    @model_validator(mode="after")
+    def _check_channels(self) -> Self:
+        unknown = sorted(set(self.channels) - SENT_CHANNELS)
+        if unknown or len(set(self.channels)) < len(self.channels):
+            known = ", ".join(sorted(SENT_CHANNELS))
+            raise ValueError(
+                f"STARLING_CHANNELS: {', '.join(unknown) or 'a channel occurs twice'}: list each of {known} at most once"
+            )
+        return self
 
     @model_validator(mode="after")
     def _check_links(self) -> Self:
@@ -218,7 +260,7 @@ class EmailSettings(KitSettings):
         """Return the rights at the broker."""
         retries = topics.stage(f"{EMAIL}-retry")
         names = {
-            topics.EMAIL_REQUESTS: self.request_topic,
+            **{topics.request_topic(channel): f"{self.request_topic}.{channel}" for channel in SENT_CHANNELS},
             topics.DELIVERY: self.outcome_topic,
             "delivery.dlq": self.dead_letter_topic,
             EMAIL_GROUP: self.group,

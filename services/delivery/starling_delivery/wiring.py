@@ -4,7 +4,7 @@ import asyncio
 import re
 import signal
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 from functools import partial
@@ -25,30 +25,31 @@ from starling_common.sealing import CURE, Sealer
 from starling_common.telemetry.health import Degraded, HealthServer, Turns
 from starling_common.telemetry.logs import log
 from starling_common.telemetry.metrics import Metrics
-from starling_common.telemetry.traces import open_traces
+from starling_common.telemetry.traces import Traces, open_traces
 from starling_common.time.instants import wall_clock_ms
 from starling_common.wire import Record, RecordReader, Registry, RegistryUnavailable
 from starling_delivery.agents import Agent, Input, MembershipInput, RetryInput
 from starling_delivery.channel import Answer, Channel, Message
-from starling_delivery.channels import CHANNELS
-from starling_delivery.channels.email.channel import EmailChannel
+from starling_delivery.channels import CAMPAIGN_CHANNELS, CHANNELS
+from starling_delivery.channels.http import BoundedChannel
 from starling_delivery.failpoints import Ending
 from starling_delivery.item import Item
 from starling_delivery.messages.definitions import Definitions, fold_definition
 from starling_delivery.messages.inputs import MessageRetryInput, RequestInput
 from starling_delivery.messages.last_look import LastLook
 from starling_delivery.messages.ledger import TRANSACTION_MS, Ledger, Source
-from starling_delivery.messages.refusals import CONSENT_MS, RecentConsent, Suppressions, fold_consent, fold_suppression
+from starling_delivery.messages.refusals import CONSENT_MS, RecentConsent, Suppressions, fold_consent, fold_suppression, of_channels
 from starling_delivery.messages.steps import MessageSteps
 from starling_delivery.outbox import Outbox
-from starling_delivery.policy import Schedule, Step
+from starling_delivery.policy import Request, Schedule, Step
 from starling_delivery.progress import EXACT_SPAN, Positions
 from starling_delivery.sending.circuit import CircuitRule, Circuits
 from starling_delivery.sending.destinations import Destinations
 from starling_delivery.sending.dispatch import Dispatcher, Steps, Traffic
 from starling_delivery.sending.lanes import Lanes
 from starling_delivery.sending.rates import PartitionShare, Rates
-from starling_delivery.sending.semantics import AtLeastOnce, AtMostOnce, Semantics
+from starling_delivery.sending.routing import Routed
+from starling_delivery.sending.semantics import AtLeastOnce, Semantics, semantics_of
 from starling_delivery.sending.traced import TracedSemantics
 from starling_delivery.settings import EMAIL, WEBHOOK, EmailSettings, KitSettings, Settings
 from starling_delivery.targets import Targets, fold_target
@@ -104,11 +105,14 @@ class Group(NamedTuple):
 
 @dataclass
 class Delivery:
-    """The process of one channel, not yet started. `groups`: of the new messages, and of the retries."""
+    """The process of a channel of feeds, or of the channels of campaigns, not yet started.
 
-    channel: Channel
+    `groups`: of the new messages, and of the retries.
+    """
+
+    channels: Sequence[Channel]
     views: Mapping[str, View]
-    dispatcher: Dispatcher
+    dispatcher: Dispatcher | Routed
     groups: tuple[Group, Group]
     requests: tuple[GroupRequests, GroupRequests]
     health: HealthServer
@@ -140,7 +144,8 @@ class Delivery:
                 await asyncio.to_thread(self.ledger.stop)
             for requests in self.requests:
                 requests.stop()
-            await self.channel.close()
+            for channel in self.channels:
+                await channel.close()
             for view in self.views.values():
                 await asyncio.to_thread(view.stop)
             self.health.stop()
@@ -153,7 +158,7 @@ class Delivery:
 
 
 def build(settings: Settings | EmailSettings) -> Delivery:
-    """Return the process of one channel. Its health server is already started.
+    """Return the process of a channel of feeds, or of the channels of campaigns. Its health server is already started.
 
     Raises: SchemaMissing, RegistryUnavailable, KeyError for a channel that is not registered, ValueError for invalid keys.
     """
@@ -172,9 +177,15 @@ def _build_feeds(settings: Settings) -> Delivery:
     if raising is not None:
         changes, retries = raising.before("decode", changes), raising.before("decode", retries)
         _arm(raising, channel, outbox)
+
+    def of_feed(request: Request) -> bool:
+        # A campaign may have a channel of the same name.
+        return bool(request["channel"] == settings.channel and request.get("campaign") is None)
+
     share = PartitionShare(settings.group, settings.retry_group)
     known = targets, Rates(share, time.monotonic())
-    traced, semantics = _traced(settings, AtLeastOnce())
+    traces = _traces(settings, settings.channel)
+    semantics = _traced(AtLeastOnce(), traces, settings.channel)
     dispatcher = _dispatcher(settings, channel, known, semantics, outbox, metrics)
     consumers = _consumer(settings, settings.group), _consumer(settings, settings.retry_group)
     agents = (
@@ -184,15 +195,15 @@ def _build_feeds(settings: Settings) -> Delivery:
             share,
             dispatcher,
             outbox,
-            traced=traced,
+            traced=traces is not None,
         ),
         _agent(
             (consumers[1], settings.retry_group),
-            _retry_input(settings, settings.channel, retries),
+            _retry_input(settings, retries, of_feed),
             share,
             dispatcher,
             outbox,
-            traced=traced,
+            traced=traces is not None,
         ),
     )
     groups = (
@@ -200,26 +211,40 @@ def _build_feeds(settings: Settings) -> Delivery:
         Group(settings.retry_group, settings.retry_topic, agents[1], consumers[1]),
     )
     views = {"definitions": _definitions_view(settings, registry, targets)}
-    return _delivery(settings, metrics, _Parts(channel, views, targets, dispatcher, groups))
+    return _delivery(settings, metrics, _Parts([channel], views, targets, dispatcher, groups))
 
 
 def _build_messages(settings: EmailSettings) -> Delivery:
     metrics, definitions, ending = Metrics(REGISTRY), Definitions(sealer=_sealer(settings)), Ending(settings.failpoint)
-    channel = EmailChannel.open(settings, definitions, ending.passed)
-    suppressions, consent = Suppressions(settings.channel), RecentConsent(settings.channel)
-    registry = Registry(settings.registry.url)
-    requests = retrying(_REGISTRY_SECONDS)(RegistryUnavailable, registry.codec, settings.request_topic, "DeliveryRequested").decode
+    channels = {
+        name: BoundedChannel(CAMPAIGN_CHANNELS[name](settings, definitions, ending.passed), settings.timeout_seconds)
+        for name in settings.channels
+    }
+    suppressions: Mapping[str, Suppressions] = {name: Suppressions(name) for name in channels}
+    consent: Mapping[str, RecentConsent] = {name: RecentConsent(name) for name in channels}
+    registry, request_topics = Registry(settings.registry.url), list(settings.request_topics.values())
+    # The topics of all channels have one schema.
+    requests = retrying(_REGISTRY_SECONDS)(RegistryUnavailable, registry.codec, request_topics[0], "DeliveryRequested").decode
     retries = registry.codec(settings.retry_topic, "DeliveryRequested").decode
     consumers = _consumer(settings, settings.group), _consumer(settings, settings.retry_group)
     positions = Positions(EXACT_SPAN), Positions(EXACT_SPAN)
     ledger = Ledger(_transactional_producer(settings), [Source(*one) for one in zip(positions, consumers, strict=True)])
     steps = MessageSteps(settings, ledger, registry, metrics)
-    look = LastLook(definitions, suppressions, consent, channel.hold, channel.unsubscribe_link)
-    traced, semantics = _traced(settings, AtMostOnce(look, steps, ending.passed))
-    dispatcher = _dispatcher(settings, channel, (definitions, None), semantics, steps, metrics)
+    traces = _traces(settings, EMAIL)
+
+    def dispatcher_of(channel: BoundedChannel) -> Dispatcher:
+        name = channel.name
+        look = LastLook(definitions, suppressions[name], consent[name], channel.hold, channel.unsubscribe_link)
+        semantics = _traced(semantics_of(channel.semantics, look, steps, ending.passed), traces, name)
+        return _dispatcher(settings, channel, (definitions, None), semantics, steps, metrics)
+
+    def of_campaign(request: Request) -> bool:
+        return request["channel"] in channels and request.get("campaign") is not None
+
+    dispatcher = Routed({name: dispatcher_of(channel) for name, channel in channels.items()})
     inputs: tuple[Input, Input] = (
-        RequestInput([settings.request_topic], requests, settings.channel, definitions),
-        MessageRetryInput(_retry_input(settings, settings.channel, retries), definitions),
+        RequestInput(request_topics, requests, channels.keys(), definitions),
+        MessageRetryInput(_retry_input(settings, retries, of_campaign), definitions),
     )
     stages = (EMAIL, f"{EMAIL}-retry")
     agents = tuple(
@@ -231,12 +256,12 @@ def _build_messages(settings: EmailSettings) -> Delivery:
             check=partial(_check, consumer, stage, source),
             positions=own,
             commits=False,
-            traced=traced,
+            traced=traces is not None,
         )
         for source, consumer, stage, own in zip(inputs, consumers, stages, positions, strict=True)
     )
     groups = (
-        Group(settings.group, settings.request_topic, agents[0], consumers[0]),
+        Group(settings.group, request_topics[0], agents[0], consumers[0]),
         Group(settings.retry_group, settings.retry_topic, agents[1], consumers[1]),
     )
     since_ms = wall_clock_ms() - CONSENT_MS
@@ -245,26 +270,31 @@ def _build_messages(settings: EmailSettings) -> Delivery:
             settings, registry, (settings.definitions_topic, "DefinitionChanged"), definitions, definitions_fold(fold_definition)
         ),
         "suppressions": _view(
-            settings, registry, (settings.suppressions_topic, "AddressSuppressed"), suppressions, fold_suppression
+            settings, registry, (settings.suppressions_topic, "AddressSuppressed"), suppressions, of_channels(fold_suppression)
         ),
-        "consent": _view(settings, registry, (settings.consent_topic, "ConsentChanged"), consent, fold_consent, since_ms),
+        "consent": _view(
+            settings, registry, (settings.consent_topic, "ConsentChanged"), consent, of_channels(fold_consent), since_ms
+        ),
     }
-    return _delivery(settings, metrics, _Parts(channel, views, definitions, dispatcher, groups, ledger))
+    return _delivery(settings, metrics, _Parts(list(channels.values()), views, definitions, dispatcher, groups, ledger))
 
 
-def _traced(settings: Settings | EmailSettings, semantics: Semantics) -> tuple[bool, Semantics]:
-    """Return whether traces are on, and the semantics with spans if they are."""
-    traces = open_traces(settings.traces, f"delivery-{settings.channel}", settings.instance_id)
-    return traces is not None, semantics if traces is None else TracedSemantics(semantics, traces, settings.channel)
+def _traces(settings: Settings | EmailSettings, name: str) -> Traces | None:
+    return open_traces(settings.traces, f"delivery-{name}", settings.instance_id)
+
+
+def _traced(semantics: Semantics, traces: Traces | None, channel: str) -> Semantics:
+    """Return the semantics, with spans if traces are on."""
+    return semantics if traces is None else TracedSemantics(semantics, traces, channel)
 
 
 class _Parts(NamedTuple):
     """What differs between feeds and messages."""
 
-    channel: Channel
+    channels: Sequence[Channel]
     views: Mapping[str, View]
     targets: Targets | Definitions
-    dispatcher: Dispatcher
+    dispatcher: Dispatcher | Routed
     groups: tuple[Group, Group]
     ledger: Ledger | None = None
 
@@ -274,7 +304,7 @@ def _delivery(settings: KitSettings, metrics: Metrics, parts: _Parts) -> Deliver
     turns, requests = Turns("the event loop", _MOST_BLOCKED_SECONDS), _requests(settings, parts.groups, metrics)
     health = _health(settings, metrics, _Observed(parts.views, parts.targets, parts.groups, requests, turns, parts.ledger))
     health.start()
-    return Delivery(parts.channel, parts.views, parts.dispatcher, parts.groups, requests, health, turns, parts.ledger)
+    return Delivery(parts.channels, parts.views, parts.dispatcher, parts.groups, requests, health, turns, parts.ledger)
 
 
 def _sealer(settings: KitSettings) -> Sealer:
@@ -367,7 +397,7 @@ def _dispatcher(
     return Dispatcher(
         channel,
         targets,
-        _schedule(settings),
+        _schedule(settings, channel.name),
         Traffic(
             Lanes(settings.max_in_flight, settings.memory_mb * 1_000_000, settings.lane_messages, rates),
             Circuits(CircuitRule(settings.failures_before_pause, settings.probe_seconds)),
@@ -378,13 +408,15 @@ def _dispatcher(
     )
 
 
-def _schedule(settings: KitSettings) -> Schedule:
-    return Schedule(settings.retry_delays_seconds, settings.give_up_after_seconds)
+def _schedule(settings: KitSettings, channel: str | None = None) -> Schedule:
+    """Return the schedule of a channel of campaigns; None: that of the settings."""
+    own = settings.give_up_seconds(channel) if isinstance(settings, EmailSettings) and channel is not None else None
+    return Schedule(settings.retry_delays_seconds, settings.give_up_after_seconds if own is None else own)
 
 
-def _retry_input(settings: KitSettings, channel: str, decode: Callable[[bytes], Record]) -> RetryInput:
+def _retry_input(settings: KitSettings, decode: Callable[[bytes], Record], is_wanted: Callable[[Request], bool]) -> RetryInput:
     tiers = {topic: position for position, topic in enumerate(settings.tier_topics.values())}
-    return RetryInput([settings.retry_pattern], decode, channel, tiers, _schedule(settings).longest_ms)
+    return RetryInput([settings.retry_pattern], decode, is_wanted, tiers, _schedule(settings).longest_ms)
 
 
 def _agent(
@@ -392,7 +424,7 @@ def _agent(
 ) -> Agent:
     """`member`: the consumer and its group."""
     consumer, group = member
-    stage = f"{source.channel}-retry" if isinstance(source, RetryInput) else WEBHOOK
+    stage = f"{WEBHOOK}-retry" if isinstance(source, RetryInput) else WEBHOOK
     check, count = partial(_check, consumer, stage, source), partial(_count, consumer, group, source, share)
     return Agent(source, consumer, dispatcher, outbox, check=check, on_partitions=count, traced=traced)
 

@@ -5,8 +5,9 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any, Final
 
+from starling_campaigns.channels import SENT_CHANNELS
 from starling_common.headers import record_headers
-from starling_common.kafka.topics import CAMPAIGN_PROGRESS, DELIVERY, SUPPRESSIONS
+from starling_common.kafka.topics import CAMPAIGN_PROGRESS, DELIVERY, SUPPRESSIONS, request_topic
 from starling_common.settings import Clock
 from starling_common.values import deterministic_id, record_key
 from starling_common.wire import Codec
@@ -17,7 +18,7 @@ from starling_policy.bounds import DAY_MS
 from starling_stream.model.processor import Unit
 
 STAGE: Final = "messenger"
-REQUEST_TOPICS: Final[Mapping[str, str]] = {"email": "delivery.requests.email"}
+REQUEST_TOPICS: Final[Mapping[str, str]] = {channel: request_topic(channel) for channel in sorted(SENT_CHANNELS)}
 """Channel -> the topic of its requests. A campaign of any other channel cannot be activated."""
 
 

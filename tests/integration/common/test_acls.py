@@ -80,7 +80,7 @@ def test_the_pipeline_works_with_the_computed_rights_alone(secure: Secure) -> No
         with secure_pipeline(secure) as pipeline:
             _define(pipeline, secret, receivers)
             for user in ("ada", "grace"):
-                pipeline.identify(user, {"email": f"{user}@example.com"})
+                pipeline.identify(user, {"email": f"{user}@example.com", "phone": "+4915112345678"})
                 pipeline.track(user, "Bought")
             eventually(lambda: pipeline.members("buyers") == {"ada", "grace"})
             _send_the_rest(pipeline)
@@ -115,6 +115,19 @@ def _define(pipeline: Pipeline, secret: str, receivers: list[Receiver]) -> None:
         campaign = {"key": key, "name": key, "trigger": {"enter": "buyers"}, "channel": "email", "target": "smtp"}
         pipeline.define("/v1/campaigns", {**campaign, "purpose": purpose, "variants": variants})
         eventually(partial(_is_activated, pipeline, key))
+    sms = {
+        "key": "sms",
+        "channel": "sms",
+        "base_url": "http://127.0.0.1:9",
+        "account_sid": "AC1",
+        "auth_token": "t",
+        "from": "Shop",
+    }
+    pipeline.define("/v1/targets", sms)
+    text = {"key": "text", "name": "text", "trigger": {"enter": "buyers"}, "channel": "sms", "target": "sms"}
+    variants = [{"key": "a", "weight": 100, "content": {"text": "Hello"}}]
+    pipeline.define("/v1/campaigns", {**text, "purpose": "transactional", "variants": variants})
+    eventually(partial(_is_activated, pipeline, "text"))
     for path, document in (("/v1/lists/vips", {"name": "VIPs"}), ("/v1/lists/vips/members", {"users": ["ada"]})):
         answer = pipeline.api.put(path, json=document)
         assert answer.is_success, answer.text
@@ -145,6 +158,8 @@ def _send_the_rest(pipeline: Pipeline) -> None:
     assert answer.is_success, answer.text
     answer = pipeline.api.post("/v1/campaigns/thanks/test", json={"user": "ada", "to": ["author@example.com"]})
     assert answer.is_success, answer.text
+    answer = pipeline.api.post("/v1/campaigns/text/test", json={"user": "ada", "to": ["+4915112345679"]})
+    assert answer.is_success, answer.text
     of_mail = Link("default", "ada", "d-1", "email", "smtp", "news", None)
     link = Links(parse_keys(SECRETS_KEY, "test")).token(LinkKind.UNSUBSCRIBE, of_mail)
     answer = pipeline.tracker.post(f"/u/{link}")
@@ -153,9 +168,10 @@ def _send_the_rest(pipeline: Pipeline) -> None:
         eventually(partial(_is_taken, pipeline, notification(mark)))
     answer = pipeline.api.post("/v1/suppressions/email", json={"addresses": ["bounced@example.com"]})
     assert answer.is_success, answer.text
-    eventually(lambda: len(_messages(pipeline)) == len(THANKS) + 1)
+    # The mails of both, and the text.
+    eventually(lambda: len(_messages(pipeline)) == len(THANKS) + 2)
     for message in _messages(pipeline):
-        if message["status"] == "requested":
+        if message["status"] == "requested" and message["campaign"] in THANKS:
             bounced = of_mail._replace(user_id="grace", delivery_id=message["delivery_id"], campaign=message["campaign"])
             mark = Links(parse_keys(SECRETS_KEY, "test")).callback_token(Callback(bounced, "e" * 64))
             assert _is_taken(pipeline, notification(mark, status="4.2.2"))

@@ -1,4 +1,4 @@
-"""Topics of one test's own, and the real process of the channel email on them."""
+"""Topics of one test's own, and the real process of the channels of campaigns on them."""
 
 import json
 import os
@@ -13,6 +13,7 @@ from typing import Any
 from confluent_kafka import OFFSET_BEGINNING, Consumer, KafkaError, Producer, TopicPartition
 from confluent_kafka.admin import AdminClient
 
+from starling_campaigns.channels import SENT_CHANNELS
 from starling_common.deploy import create_topics
 from starling_common.kafka.clients import consumer_config, produce_and_wait, producer_config
 from starling_common.kafka.topics import Topic
@@ -33,7 +34,8 @@ SCHEMAS = {
     "suppressions": "AddressSuppressed",
 }
 TIERS = ("0.2s", "0.4s")
-PARTITIONS = {"request": 2, "retry.0.2s": 2, "retry.0.4s": 2}
+REQUESTS = tuple(f"request.{channel}" for channel in sorted(SENT_CHANNELS))
+PARTITIONS = {**dict.fromkeys(REQUESTS, 2), "retry.0.2s": 2, "retry.0.4s": 2}
 
 
 @dataclass
@@ -50,7 +52,9 @@ class MailWorld:
         self.producer = Producer(producer_config(self.stack.brokers))
 
     def make_topics(self) -> list[str]:
-        schemas = SCHEMAS | {f"retry.{tier}": SCHEMAS["retry"] for tier in TIERS}
+        tiers = {f"retry.{tier}": SCHEMAS["retry"] for tier in TIERS}
+        schemas = {name: schema for name, schema in SCHEMAS.items() if name != "request"} | tiers
+        schemas |= dict.fromkeys(REQUESTS, SCHEMAS["request"])
         topics = [
             Topic(self.topic(name), schema, PARTITIONS.get(name, 1), False, "delete", 3_600_000, "FULL_TRANSITIVE")
             for name, schema in schemas.items()
@@ -75,12 +79,13 @@ class MailWorld:
         self.define("target", smtp_target(port, **target))
         self.define("campaign", mail_campaign(), "ACTIVATED")
 
-    def ask(self, users: Iterable[str], **more: Any) -> None:
+    def ask(self, users: Iterable[str], channel: str = "email", **more: Any) -> None:
         """Write a request for each user."""
-        codec = self.registry.codec(self.topic("request"), SCHEMAS["request"])
+        topic = self.topic(f"request.{channel}")
+        codec = self.registry.codec(topic, SCHEMAS["request"])
         for user in users:
-            record = mail_request(user, **more)
-            self.producer.produce(self.topic("request"), codec.encode(record), record_key("default", user))
+            record = mail_request(user, channel=channel, **more)
+            self.producer.produce(topic, codec.encode(record), record_key("default", user))
         self.producer.flush(30)
 
     def records(self, name: str) -> list[dict[str, Any]]:
@@ -118,7 +123,7 @@ class MailWorld:
 
     @contextmanager
     def process(self, instance: str = "email-0", **settings: str) -> Iterator[subprocess.Popen[bytes]]:
-        """`python -m starling_delivery` with the channel email on this world's topics, ready."""
+        """`python -m starling_delivery` with the channels of campaigns on this world's topics, ready."""
         port = free_port()
         process = self.start(port, instance, **settings)
         try:

@@ -112,7 +112,7 @@ def test_without_a_messenger_a_draft_is_not_activated_and_the_answer_states_why(
     ("changed", "reason"),
     [
         ({"trigger": {"broadcast": "vips", "at": "2026-12-01T09:00:00Z"}, "delay": None}, "broadcasts are not available yet"),
-        ({"channel": "sms"}, "the channel sms is not available yet"),
+        ({"channel": "push"}, "the channel push is not available yet"),
     ],
 )
 def test_a_campaign_that_this_version_cannot_send_stays_a_draft(changed: dict[str, Any], reason: str) -> None:

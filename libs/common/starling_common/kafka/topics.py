@@ -40,15 +40,15 @@ SUPPRESSIONS: Final = "suppressions"
 CAMPAIGN_PROGRESS: Final = "campaigns.progress"
 MESSENGER_PROGRESS: Final = "messenger.progress"
 DELIVERY_RETRY: Final = "delivery.retry"
-EMAIL_REQUESTS: Final = "delivery.requests.email"
+REQUESTS: Final = "delivery.requests"
 TOKENS: Final = "access.tokens"
 WRITE_KEYS: Final = "access.write-keys"
 AUDIT: Final = "audit.log"
 
 
 def request_topic(channel: str) -> str:
-    """Return the topic of the requests of a channel that sends messages to people."""
-    return f"delivery.requests.{channel}"
+    """Return the topic of the requests of a channel of campaigns."""
+    return f"{REQUESTS}.{channel}"
 
 
 MAX_RECORD_BYTES: Final = 8 * 1024 * 1024

@@ -5,6 +5,7 @@ from typing import TypeAlias
 
 from starling_delivery.channel import Channel, MessageChannel
 from starling_delivery.channels.email.channel import EmailChannel
+from starling_delivery.channels.sms import SmsChannel
 from starling_delivery.channels.webhook import WebhookChannel
 from starling_delivery.messages.definitions import Definitions
 from starling_delivery.settings import EmailSettings, Settings
@@ -20,5 +21,6 @@ Opening: TypeAlias = Callable[[EmailSettings, Definitions, Callable[[str], None]
 
 CAMPAIGN_CHANNELS: Mapping[str, Opening] = {
     "email": EmailChannel.open,
+    "sms": SmsChannel.open,
 }
 """Name -> function that opens the channel. One process serves all of them, each with its own lanes."""

@@ -1,6 +1,6 @@
 """Core: the requests of messages to people, each with the target that its campaign has now."""
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Collection, Sequence
 from dataclasses import dataclass
 
 from confluent_kafka import Message
@@ -13,19 +13,19 @@ from starling_delivery.messages.definitions import Definitions
 
 @dataclass(frozen=True)
 class RequestInput:
-    """The requests of the messenger for one channel."""
+    """The requests of the messenger for the channels of this process."""
 
     topics: Sequence[str]
     decode: Callable[[bytes], Record]
-    channel: str
+    channels: Collection[str]
     definitions: Definitions
 
     def requests(self, message: Message) -> list[Due]:
         """Return the request of a record. It is due at its `not_before`, by the wall clock."""
         request = self.decode(message.value() or b"")
-        return (
-            [to_target(Due(request, request["not_before"], None), self.definitions)] if request["channel"] == self.channel else []
-        )
+        if request["channel"] not in self.channels:
+            return []
+        return [to_target(Due(request, request["not_before"], None), self.definitions)]
 
 
 @dataclass(frozen=True)
@@ -40,13 +40,8 @@ class MessageRetryInput:
         """The tiers, and the topic for replayed dead letters."""
         return self.retries.topics
 
-    @property
-    def channel(self) -> str:
-        """The channel whose retries are read."""
-        return self.retries.channel
-
     def requests(self, message: Message) -> list[Due]:
-        """Return the request of a record, if it is of this channel. One that cannot be decoded is of no channel.
+        """Return the request of a record, if it is of this process. One that cannot be decoded is of no channel.
 
         The webhook process reads the same topics and writes its dead letter; a second letter would be replayed too.
         """

@@ -1,7 +1,8 @@
 """Pure core: the addresses and people that get no messages: suppressions and recent refusals of consent, as folds."""
 
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
-from typing import Final
+from typing import Final, TypeVar
 
 from starling_common.outcome import Done, Outcome, Refused
 from starling_common.wire import Record
@@ -12,6 +13,8 @@ CONSENT_MS: Final = 8 * 24 * 3_600_000
 longest `expires_after`."""
 
 _LEAST_TO_FORGET: Final = 10_000
+
+T = TypeVar("T")
 
 
 @dataclass
@@ -73,3 +76,21 @@ def fold_consent(known: RecentConsent, _key: bytes, record: Record | None) -> Ou
         known.changes = {place: change for place, change in known.changes.items() if change[0] > newest - CONSENT_MS}
         known.forget_at = max(_LEAST_TO_FORGET, 2 * len(known.changes))
     return Done(known)
+
+
+def of_channels(
+    fold: Callable[[T, bytes, Record | None], Outcome[T]],
+) -> Callable[[Mapping[str, T], bytes, Record | None], Outcome[Mapping[str, T]]]:
+    """Return the fold of a topic for several channels, from that of one, which ignores the records of other channels.
+
+    Its value is channel -> the value of that channel, which changes in place.
+    """
+
+    def folded(known: Mapping[str, T], key: bytes, record: Record | None) -> Outcome[Mapping[str, T]]:
+        for one in known.values():
+            outcome = fold(one, key, record)
+            if isinstance(outcome, Refused):
+                return outcome
+        return Done(known)
+
+    return folded

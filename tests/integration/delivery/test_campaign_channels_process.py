@@ -1,0 +1,81 @@
+"""The real process of the channels of campaigns, with the real broker and a server for each channel."""
+
+import json
+import uuid
+from collections.abc import Iterator
+from typing import Any
+from urllib.parse import parse_qs
+
+import pytest
+from confluent_kafka.admin import AdminClient
+
+from starling_policy import address_digest
+from tests.campaign_documents import campaign
+from tests.conftest import Stack
+from tests.contract.delivery.endpoint import Endpoint, answering
+from tests.integration.delivery.mail_world import MailWorld
+from tests.integration.delivery.smtp_sink import SmtpSink
+from tests.integration.delivery.world import wait_for
+
+PRIVATE = {"STARLING_ALLOW_PRIVATE_ADDRESSES": "true"}
+
+
+@pytest.fixture
+def world(stack: Stack) -> Iterator[MailWorld]:
+    made = MailWorld(stack, f"channels{uuid.uuid4().hex[:10]}")
+    topics = made.make_topics()
+    yield made
+    admin = AdminClient({"bootstrap.servers": stack.brokers})
+    for pending in admin.delete_topics(topics).values():
+        pending.result()
+
+
+@pytest.fixture
+def endpoint() -> Iterator[Endpoint]:
+    made = Endpoint()
+    yield made
+    made.close()
+
+
+def one_variant(channel: str, target: str, **content: str) -> dict[str, Any]:
+    """The document of a campaign with one variant."""
+    return campaign(channel, key=f"by-{channel}", target=target, variants=[{"key": "a", "weight": 100, "content": content}])
+
+
+def test_sms_and_mails_of_one_process(world: MailWorld, endpoint: Endpoint) -> None:
+    sink = SmtpSink()
+    stopped = "+4915100000001"
+    refusal = json.dumps({"code": 21610, "message": "unsubscribed", "status": 400}).encode()
+    taken = answering(201, b'{"sid": "SM1"}')
+
+    def respond(handler: Any) -> None:
+        form = parse_qs(endpoint.requests[-1].body.decode())
+        (answering(400, refusal) if form["To"] == [stopped] else taken)(handler)
+
+    endpoint.respond = respond
+    world.define_all(sink.port)
+    world.define(
+        "target",
+        {"key": "texts", "channel": "sms", "base_url": endpoint.url, "account_sid": "AC1", "auth_token": "t", "from": "Shop"},
+    )
+    world.define("campaign", one_variant("sms", "texts", text="Hello {{ traits.name }}"), "ACTIVATED")
+    try:
+        world.ask(["grace"])
+        world.ask(["ada"], "sms", address="+4915112345678", campaign="by-sms")
+        world.ask(["sue"], "sms", address=stopped, campaign="by-sms")
+        with world.process(**PRIVATE):
+            wait_for(lambda: len(world.outcomes()) == 3 and all(len(found) == 2 for found in world.outcomes().values()))
+            world.ask(["sue"], "sms", address=stopped, campaign="by-sms", delivery_id="another")
+            wait_for(lambda: len(world.outcomes("sue")["sue"]) == 3)
+    finally:
+        sink.close()
+    assert world.outcomes() == {
+        "grace": ["SENDING", "SENT"],
+        "ada": ["SENDING", "SENT"],
+        "sue": ["SENDING", "BOUNCED", "SUPPRESSED suppressed"],
+    }
+    bodies = [parse_qs(request.body.decode())["Body"] for request in endpoint.requests]
+    assert sorted(bodies) == [["Hello Ada"], ["Hello Sue"]]
+    assert len(sink.mails) == 1
+    [suppressed] = world.records("suppressions")
+    assert (suppressed["channel"], suppressed["digest"]) == ("sms", address_digest(stopped))
