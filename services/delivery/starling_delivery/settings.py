@@ -183,6 +183,14 @@ class Sms(ChannelLimits):
     """How SMS are sent. The provider and its credentials are those of the target."""
 
 
+class CampaignWebhook(ChannelLimits):
+    """How the bodies of campaigns are sent to endpoints."""
+
+    give_up_after_seconds: Annotated[
+        float, Field(gt=0, le=7 * 86_400, description="time since the first attempt after which a message is a dead letter")
+    ] = 86_400.0
+
+
 class EmailSettings(KitSettings):
     """The process of the channels of campaigns, of which email is the first. It takes the requests of the messenger."""
 
@@ -193,6 +201,7 @@ class EmailSettings(KitSettings):
     ] = tuple(sorted(SENT_CHANNELS))
     email: Email = Email()
     sms: Sms = Sms()
+    webhook: CampaignWebhook = CampaignWebhook()
     links: LinkKeys = LinkKeys()
     request_topic: Annotated[
         str, Field(description="begin of the names of the topics of the requests; the channel is appended: delivery.requests.email")

@@ -124,10 +124,12 @@ def _define(pipeline: Pipeline, secret: str, receivers: list[Receiver]) -> None:
         "from": "Shop",
     }
     pipeline.define("/v1/targets", sms)
-    text = {"key": "text", "name": "text", "trigger": {"enter": "buyers"}, "channel": "sms", "target": "sms"}
-    variants = [{"key": "a", "weight": 100, "content": {"text": "Hello"}}]
-    pipeline.define("/v1/campaigns", {**text, "purpose": "transactional", "variants": variants})
-    eventually(partial(_is_activated, pipeline, "text"))
+    pipeline.define("/v1/targets", {"key": "hook", "channel": "webhook", "url": "http://127.0.0.1:9"})
+    for key, channel, target, content in (("text", "sms", "sms", {"text": "Hello"}), ("post", "webhook", "hook", {"body": "{}"})):
+        variants = [{"key": "a", "weight": 100, "content": content}]
+        campaign = {"key": key, "name": key, "trigger": {"enter": "buyers"}, "channel": channel, "target": target}
+        pipeline.define("/v1/campaigns", {**campaign, "purpose": "transactional", "variants": variants})
+        eventually(partial(_is_activated, pipeline, key))
     for path, document in (("/v1/lists/vips", {"name": "VIPs"}), ("/v1/lists/vips/members", {"users": ["ada"]})):
         answer = pipeline.api.put(path, json=document)
         assert answer.is_success, answer.text
@@ -168,8 +170,8 @@ def _send_the_rest(pipeline: Pipeline) -> None:
         eventually(partial(_is_taken, pipeline, notification(mark)))
     answer = pipeline.api.post("/v1/suppressions/email", json={"addresses": ["bounced@example.com"]})
     assert answer.is_success, answer.text
-    # The mails of both, and the text.
-    eventually(lambda: len(_messages(pipeline)) == len(THANKS) + 2)
+    # The mails, the text and the webhook.
+    eventually(lambda: len(_messages(pipeline)) == len(THANKS) + 3)
     for message in _messages(pipeline):
         if message["status"] == "requested" and message["campaign"] in THANKS:
             bounced = of_mail._replace(user_id="grace", delivery_id=message["delivery_id"], campaign=message["campaign"])

@@ -8,6 +8,7 @@ from urllib.parse import parse_qs
 
 import pytest
 from confluent_kafka.admin import AdminClient
+from standardwebhooks.webhooks import Webhook
 
 from starling_policy import address_digest
 from tests.campaign_documents import campaign
@@ -16,6 +17,7 @@ from tests.contract.delivery.endpoint import Endpoint, answering
 from tests.integration.delivery.mail_world import MailWorld
 from tests.integration.delivery.smtp_sink import SmtpSink
 from tests.integration.delivery.world import wait_for
+from tests.unit.delivery.making import SECRET
 
 PRIVATE = {"STARLING_ALLOW_PRIVATE_ADDRESSES": "true"}
 
@@ -79,3 +81,20 @@ def test_sms_and_mails_of_one_process(world: MailWorld, endpoint: Endpoint) -> N
     assert len(sink.mails) == 1
     [suppressed] = world.records("suppressions")
     assert (suppressed["channel"], suppressed["digest"]) == ("sms", address_digest(stopped))
+
+
+def test_a_webhook_of_a_campaign_arrives_signed_also_after_a_retry(world: MailWorld, endpoint: Endpoint) -> None:
+    def respond(handler: Any) -> None:
+        answering(503 if len(endpoint.requests) == 1 else 204, b"")(handler)
+
+    endpoint.respond = respond
+    world.define("target", {"key": "hook", "channel": "webhook", "url": f"{endpoint.url}/campaigns", "secret": SECRET})
+    body = '{"user": {{ user_id|tojson }}}'
+    world.define("campaign", one_variant("webhook", "hook", body=body), "ACTIVATED")
+    world.ask(["ada"], "webhook", address="", campaign="by-webhook")
+    with world.process(**PRIVATE):
+        wait_for(lambda: world.outcomes() == {"ada": ["RETRYING", "DELIVERED"]})
+    assert len(endpoint.requests) == 2
+    for request in endpoint.requests:
+        assert Webhook(SECRET).verify(request.body, dict(request.headers)) == {"user": "ada"}
+        assert request.headers["webhook-id"] == "delivery-of-ada"

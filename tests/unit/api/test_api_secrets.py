@@ -255,3 +255,28 @@ def test_the_previous_secret_keeps_its_place() -> None:
     assert world.plain(WEBHOOKS, shown)["previous_secret"] == OWN
     expires = call(world, "GET", "/v1/webhooks/shop").json()["previous_secret_expires_at"]
     assert expires == format_instant(shown.document["previous_secret_until_ms"])
+
+
+def test_a_target_of_a_webhook_gets_a_secret_that_one_response_shows() -> None:
+    world, hook = World(), {"key": "hook", "channel": "webhook", "url": "https://shop.example/campaigns"}
+    made = call(world, "POST", "/v1/targets", json=hook, headers={"Idempotency-Key": "hook"})
+    secret = made.json()["secret"]
+    assert (made.status_code, secret[:6]) == (201, "whsec_")
+    assert call(world, "POST", "/v1/targets", json=hook, headers={"Idempotency-Key": "hook"}).json()["secret"] == secret
+    assert secret not in stored(world)
+    changed = call(world, "PUT", "/v1/targets/hook", json={**hook, "format": "segment-track"})
+    assert (changed.json()["version"], changed.json()["secret"]) == (2, "***")
+    assert call(world, "GET", "/v1/targets/hook").json()["secret"] == "***"
+    shown = world.reader.shown["acme", "target", "hook"].document
+    assert world.vault.opened(TARGETS, "acme", shown)["secret"] == secret
+
+
+def test_a_secret_of_a_webhook_is_one_of_standard_webhooks() -> None:
+    world, hook = World(), {"key": "hook", "channel": "webhook", "url": "https://shop.example/campaigns"}
+    for secret in ("planted", "whsec_", "whsec_ab!", "whsec_" + "QUFB" * 22):
+        answer = call(world, "POST", "/v1/targets", json={**hook, "secret": secret})
+        assert (answer.status_code, answer.json()["errors"][0]["pointer"]) == (422, "/secret"), secret
+    assert call(world, "POST", "/v1/targets", json={**hook, "secret": OWN}).json()["secret"] == OWN
+    assert call(world, "POST", "/v1/targets", json=MAIL).json().keys().isdisjoint({"secret"})
+    answer = call(world, "PUT", "/v1/targets/mail", json={**hook, "key": "mail"})
+    assert (answer.status_code, answer.json()["errors"][0]["code"]) == (422, "missing_field")

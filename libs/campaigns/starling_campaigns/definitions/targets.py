@@ -3,6 +3,7 @@
 The table is the source of the checks, of the JSON Schema and of the fields that are never shown again.
 """
 
+import base64
 import re
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
@@ -87,6 +88,15 @@ def _is_url(value: Any) -> bool:
         return False
 
 
+def _is_webhook_secret(value: Any) -> bool:
+    if not isinstance(value, str) or not value.startswith("whsec_"):
+        return False
+    try:
+        return 24 <= len(base64.b64decode(value.removeprefix("whsec_"), validate=True)) <= 64
+    except ValueError:
+        return False
+
+
 _LINE: Final = _pattern(r"^[^\x00-\x1f\x7f-\x9f\u2028\u2029]+$", MAX_TARGET_TEXT_CHARACTERS, "one line of text")
 _NAME: Final = _pattern("^[A-Za-z0-9._-]+$", 200, "letters, digits and ._-")
 _HOST: Final = _pattern("^[A-Za-z0-9.:_-]+$", 253, "a host name or an address, without a port")
@@ -114,6 +124,11 @@ _VERIFICATION_KEY: Final = _pattern(
     "the verification key of the event webhook: 124 characters of base64 that begin with MFkwEwYHKoZIzj0C",
 )  # fmt: skip
 _SHARED_SECRET: Final = _pattern("^[!-~]{16,200}$", 200, "16 to 200 characters of ASCII, without spaces")
+_WEBHOOK_SECRET: Final = Kind(
+    _is_webhook_secret,
+    {"type": "string", "pattern": "^whsec_[A-Za-z0-9+/]{32,88}={0,2}$"},
+    "whsec_ and the base64 of 24 to 64 random bytes",
+)
 _URL: Final = Kind(
     _is_url,
     {"type": "string", "minLength": 1, "maxLength": MAX_URL_CHARACTERS},
@@ -181,7 +196,7 @@ CHANNEL_FIELDS: Final[Mapping[str, Mapping[str, TargetField]]] = {
     "webhook": {
         "url": TargetField(_URL),
         "format": TargetField(_choice("standard", "segment-track", "segment-identify"), required=False),
-        "secret": TargetField(_LINE, required=False, secret=True),
+        "secret": TargetField(_WEBHOOK_SECRET, required=False, secret=True),
     },
     # The address of an incoming webhook is its only credential.
     "slack": {"url": TargetField(_URL, secret=True)},

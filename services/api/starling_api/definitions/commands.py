@@ -491,8 +491,8 @@ class Commands:
             return document
         self.vault.refuse_sealed(kind, document)
         completed = kind.completed(document, None if before is None else before.document)
-        if kind.hidden is not None and completed.get(kind.hidden) is None:
-            completed[kind.hidden] = _new_secret() if before is None else before.document[kind.hidden]
+        if kind.hidden is not None and kind.has_hidden(completed) and completed.get(kind.hidden) is None:
+            completed[kind.hidden] = _new_secret() if before is None else before.document.get(kind.hidden)
         return completed
 
     def _repeats(self, kind: Kind, found: Change, change: Change) -> bool:

@@ -64,7 +64,8 @@ _KEY = re.compile(KEY_PATTERN[:-1] + r"\Z")
 @dataclass(frozen=True, slots=True)
 class Kind:
     """One kind of definition. `meaning`: the fields whose change makes a new version. `hidden`: the field that only the response
-    to the creation contains. `read` returns the document to store and raises DefinitionRefused with all errors.
+    to the creation contains, of the documents with `has_hidden`. `read` returns the document to store and raises DefinitionRefused
+    with all errors.
 
     `completed` adds to a body what the stored document has and responses do not show. `followed` adds to a document what it keeps
     of the one before (document, the one before, time in ms). `shown` returns the document of a response. `secrets` returns the path
@@ -77,6 +78,7 @@ class Kind:
     meaning: frozenset[str]
     read: Callable[[object, Known], Document]
     hidden: str | None = None
+    has_hidden: Callable[[Mapping[str, Any]], bool] = lambda _document: True
     completed: Callable[[Mapping[str, Any], Mapping[str, Any] | None], Document] = lambda document, _before: dict(document)
     followed: Callable[[Document, Mapping[str, Any], int], Document] = lambda document, _before, _now_ms: document
     shown: Callable[[Mapping[str, Any]], Document] = dict
@@ -107,6 +109,11 @@ def read_target(document: object, known: Known) -> Document:
     """Return the document of a target, secrets included, without its null fields. Raises: DefinitionRefused."""
     given = _writable(document)
     target = parse_target(given, known.taken_keys)
+    if is_signing({"channel": target.channel}) and "secret" not in target.settings:
+        reason = "a target that becomes a webhook has no secret"
+        raise DefinitionRefused(
+            (FieldError("", "missing_field", reason, '"secret": whsec_ and the base64 of 24 to 64 random bytes'),)
+        )
     return {
         "key": target.key,
         "name": target.name,
@@ -115,6 +122,11 @@ def read_target(document: object, known: Known) -> Document:
         **target.settings,
         **_labels(given),
     }
+
+
+def is_signing(target: Mapping[str, Any]) -> bool:
+    """Return whether the messages of a target are signed: those of a webhook. The server generates its secret."""
+    return target.get("channel") == "webhook"
 
 
 def read_policy(document: object, known: Known) -> Document:
@@ -244,6 +256,8 @@ TARGETS: Final = Kind(
     DELIVERY_DEFINITIONS,
     frozenset({"channel"}).union(*CHANNEL_FIELDS.values()),
     read_target,
+    hidden="secret",
+    has_hidden=is_signing,
     completed=unmasked_target,
     shown=shown_target,
     secrets=secrets_of_target,

@@ -287,7 +287,7 @@ def _document(services: Services, kind: Kind, write: Write, definition: Definiti
 def _document_with_secret(services: Services, kind: Kind, write: Write, definition: Definition) -> dict[str, Any]:
     """Return the response with its secret as it is stored, encrypted: the Idempotency-Key stores the response."""
     shown = _document(services, kind, write, definition)
-    if kind.hidden is not None and not write.dry_run:
+    if kind.hidden is not None and kind.has_hidden(definition.document) and not write.dry_run:
         shown[kind.hidden] = definition.document[kind.hidden]
     return shown
 

@@ -4,6 +4,7 @@ from collections.abc import Callable, Mapping
 from typing import TypeAlias
 
 from starling_delivery.channel import Channel, MessageChannel
+from starling_delivery.channels.campaign_webhook import CampaignWebhookChannel
 from starling_delivery.channels.email.channel import EmailChannel
 from starling_delivery.channels.sms import SmsChannel
 from starling_delivery.channels.webhook import WebhookChannel
@@ -22,5 +23,6 @@ Opening: TypeAlias = Callable[[EmailSettings, Definitions, Callable[[str], None]
 CAMPAIGN_CHANNELS: Mapping[str, Opening] = {
     "email": EmailChannel.open,
     "sms": SmsChannel.open,
+    "webhook": CampaignWebhookChannel.open,
 }
 """Name -> function that opens the channel. One process serves all of them, each with its own lanes."""
