@@ -13,6 +13,7 @@ from starling_cli.commands.deploy import deploy_app
 from starling_cli.commands.flow import clock_app, settle
 from starling_cli.commands.lifecycle import down, env, status, up
 from starling_cli.commands.load import catalog_app
+from starling_cli.commands.new import new_app
 from starling_cli.commands.pipeline import dlq_app, topics
 from starling_cli.commands.remote.context import context_app
 from starling_cli.commands.remote.definitions import definitions_app
@@ -63,6 +64,7 @@ def build_app() -> typer.Typer:
     app.add_typer(catalog_app, name="catalog")
     app.add_typer(state_app, name="state")
     app.add_typer(stage_app, name="stage")
+    app.add_typer(new_app, name="new")
     app.add_typer(report_app, name="report")
     app.add_typer(deploy_app, name="deploy")
     app.add_typer(replay_app, name="replay")
