@@ -20,6 +20,7 @@ from starling_segments.language.tree import EventSelector
 
 CAMPAIGN: Final = "campaign"
 POLICY: Final = "policy"
+TARGET: Final = "target"
 
 
 class Use(Enum):
@@ -67,6 +68,8 @@ class Workspace:
     selectors: MeasurePlan = field(default_factory=lambda: compile_measures(()))
     selected: tuple[Selected, ...] = ()
     """The selector with number i -> the campaign that it belongs to."""
+    targets: Mapping[str, str] = field(default_factory=dict)
+    """Target -> its channel, which decides which devices of a person it reaches."""
 
     def concerns(self, event_name: str) -> bool:
         """Return whether events of that name can concern a campaign or name a device. Most names are looked up in a cache."""
@@ -88,7 +91,7 @@ class Campaigns:
 
 
 def fold_definition(campaigns: Campaigns, record: Record) -> Outcome[Campaigns]:
-    """Return the campaigns after one `DefinitionChanged`. Drafts and targets have no effect on the messenger."""
+    """Return the campaigns after one `DefinitionChanged`. Drafts have no effect on the messenger; of a target its channel has."""
     kind = record["kind"]
     before = campaigns.of(record["workspace"])
     try:
@@ -99,6 +102,11 @@ def fold_definition(campaigns: Campaigns, record: Record) -> Outcome[Campaigns]:
             if found is None:
                 return Skipped("a draft")
             after = _compiled(before, {**before.campaigns, record["key"]: found})
+        elif kind == TARGET:
+            channel = json.loads(record["document"]).get("channel")
+            if before.targets.get(record["key"]) == channel or not isinstance(channel, str):
+                return Skipped("the channel of the target is the same")
+            after = replace(before, targets={**before.targets, record["key"]: channel})
         else:
             return Skipped(f"a {kind}")
     except DefinitionRefused as refused:
@@ -141,6 +149,7 @@ def _compiled(before: Workspace, campaigns: Mapping[str, InForce]) -> Workspace:
         {change: tuple(keys) for change, keys in by_change.items()},
         compile_measures((), marks),
         tuple(selected),
+        before.targets,
     )
 
 

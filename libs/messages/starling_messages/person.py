@@ -16,6 +16,7 @@ from starling_common.cassandra.read_models import ARCHIVED
 from starling_common.time.instants import format_instant
 from starling_common.values import deterministic_id
 from starling_messages.campaigns import InForce, Use, Workspace
+from starling_messages.devices import reached_devices
 from starling_messages.effects import (
     ARRIVED,
     BOUNCED,
@@ -216,6 +217,8 @@ class Addressee:
                 self._softly_bounces(message, outcome.soft_bounce)
         if outcome.outcome in _GIVES_BACK:
             self._gives_back(message, outcome.delivery_id)
+        if outcome.outcome == BOUNCED:
+            self._forget_device(message, outcome.delivery_id)
 
     # Time
 
@@ -352,7 +355,7 @@ class Addressee:
         exits = (one.left_at,) if one.left_at is not None and _ends_by_leaving(found) else ()
         events = () if one.cancelled_at is None else (one.cancelled_at,)
         message = Message(rules, one.due_at, one.instance, one.triggered_at, exits, events)
-        person = self.known(rules.channel)
+        person = self.known(rules.channel, self.campaigns.targets.get(found.campaign.target))
         decision = decide(message, person, self.campaigns.policy, at)
         match decision.outcome:
             case Defer(until):
@@ -365,8 +368,11 @@ class Addressee:
             case Drop(reason):
                 self._drop(one, reason, at, decision.variant)
 
-    def known(self, channel: str) -> Person:
-        """Return the person as the policy sees it for a message in a channel."""
+    def known(self, channel: str, target: str | None = None) -> Person:
+        """Return the person as the policy sees it for a message in a channel.
+
+        `target`: the channel of the target, such as `fcm` of `push`: only the devices that it reaches are known. None: all are.
+        """
         state = self.state
         kept = {one.campaign for one in state.ledger}
         # Re-entry looks back permanently. A message that counts for no cap stands for those that the ledger has dropped.
@@ -374,7 +380,7 @@ class Addressee:
         person = Person(
             self.user_id,
             self.traits(),
-            {name: tuple(addresses) for name, addresses in state.devices.items()},
+            {name: reached_devices(addresses, target if name == channel else None) for name, addresses in state.devices.items()},
             tuple(state.consent),
             (),
             History((*earlier, *state.ledger)),
@@ -496,6 +502,15 @@ class Addressee:
         for one in self.state.pending:
             if one.deferred:
                 one.at = min(one.at, now)
+
+    def _forget_device(self, message: Decided, bounced: str) -> None:
+        """Remove the device that a message was for: its app or its subscription does not exist any more."""
+        found = self.campaigns.campaigns.get(message.campaign)
+        channel = "" if found is None else found.campaign.rules.channel
+        for device in self.state.devices.get(channel, ()):
+            if delivery_id(self.workspace, message.campaign, self.user_id, message.instance, device) == bounced:
+                self.state.unregisters(channel, device)
+                return
 
     def _unknown_at(self, message: Decided) -> int | None:
         if self.unknown_ms is None or len(message.outcomes) != 1 or message.outcomes[0].outcome != SENDING:

@@ -15,7 +15,7 @@ class Message:
            of a batch has the changes of several users in its body, and no `user_id`. `content`: the rendered parts of a message to
            a person, which has no `payload`; `campaign` and `purpose`: those that it belongs to; `is_test`: it is sent to its
            author, so its links must not act for the person.
-    Units: `attempt` counts from 1.
+    Units: `attempt` counts from 1; `expires_at` is the wall clock in ms after which the message must not arrive, or None.
     """
 
     workspace: str
@@ -30,6 +30,7 @@ class Message:
     purpose: str | None = None
     campaign: str | None = None
     is_test: bool = False
+    expires_at: int | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -70,7 +71,10 @@ class Gone:
 
 @dataclass(frozen=True, slots=True)
 class Bounced:
-    """The receiver refuses the address of this message permanently. `is_hard`: no further message is sent to the address."""
+    """The receiver refuses the address of this message permanently. `is_hard`: no further message is sent to the address.
+
+    The messenger forgets the device of a bounced message, so a bounce of the channel `push` needs not be hard.
+    """
 
     why: str
     status_code: int | None = None
@@ -79,9 +83,10 @@ class Bounced:
 
 @dataclass(frozen=True, slots=True)
 class Unknown:
-    """The receiver may have taken the message: the connection was lost before its answer."""
+    """The receiver may have taken the message: the connection was lost before its answer. `is_of_target`: as of `Again`."""
 
     why: str
+    is_of_target: bool = True
 
 
 Answer: TypeAlias = Delivered | Again | Impossible | Gone | Bounced | Unknown

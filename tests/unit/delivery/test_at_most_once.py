@@ -1,6 +1,7 @@
 """An attempt of a message to a person: looked at, claimed, and only then sent."""
 
 import asyncio
+import time
 from collections.abc import Callable
 from typing import Any
 
@@ -8,7 +9,7 @@ import pytest
 from prometheus_client import CollectorRegistry
 
 from starling_common.telemetry.metrics import Metrics
-from starling_delivery.channel import Answer, Delivered, Message, Park
+from starling_delivery.channel import Again, Answer, Delivered, Message, Park, Unknown
 from starling_delivery.item import Item
 from starling_delivery.messages.last_look import CAMPAIGN_PAUSED
 from starling_delivery.policy import Request, Schedule, Step
@@ -99,3 +100,25 @@ def test_a_request_that_makes_the_look_raise_fails_alone() -> None:
     assert "SENT ada" in lines
     assert any(line.startswith("FAILED bad the channel failed with KeyError") for line in lines)
     assert "claim bad" not in lines
+
+
+@pytest.mark.parametrize(
+    ("answer", "paused", "opened"),
+    [
+        (Again("429", 429, 60.0), True, False),
+        (Again("429", 429, 60.0, is_of_target=False), False, False),
+        (Unknown("lost"), False, True),
+        (Unknown("lost", is_of_target=False), False, False),
+    ],
+)
+def test_a_failure_of_one_address_neither_pauses_nor_opens_its_target(answer: Answer, paused: bool, opened: bool) -> None:
+    class Failing(Journal):
+        async def send(self, _sent: Message) -> Answer:
+            return answer
+
+    journal, circuits = Failing(), Circuits(CircuitRule(1, 30.0))
+    traffic = Traffic(Lanes(1, 64_000_000, 1000), circuits, AtMostOnce(sent, journal))
+    sender = Dispatcher(journal, definitions(), Schedule((1.0,), 3600.0), traffic, journal, Metrics(CollectorRegistry()))
+    asyncio.run(send_all(sender, [mail_request("ada")]))
+    circuit = circuits.of(definitions().find("default", "main-smtp"))
+    assert (bool(circuit.paused_seconds(time.monotonic())), circuit.is_open) == (paused, opened)

@@ -102,6 +102,19 @@ class Story:
         person.state.consents(ConsentChange(channel, purpose, granted, at))
         return self._conclude(person)
 
+    def registers(self, channel: str, *addresses: str) -> "Story":
+        """Add devices."""
+        person = self._person()
+        for address in addresses:
+            person.state.registers(channel, address)
+        return self._conclude(person)
+
+    def forgets(self, channel: str, address: str) -> "Story":
+        """Remove a device."""
+        person = self._person()
+        person.state.unregisters(channel, address)
+        return self._conclude(person)
+
     def identifies(self, **traits: Any) -> "Story":
         """Replace the traits."""
         person = self._person()

@@ -338,7 +338,7 @@ def test_the_id_of_a_message_depends_on_nothing_but_what_it_is_for() -> None:
     assert one == other
 
 
-def test_drafts_targets_and_invalid_campaigns_change_nothing() -> None:
+def test_drafts_targets_without_a_channel_and_invalid_campaigns_change_nothing() -> None:
     def record(**fields: Any) -> dict[str, Any]:
         return {"workspace": "w", "kind": "campaign", "key": "k", "version": 1, "action": "DEFINED", "document": "{}", **fields}
 

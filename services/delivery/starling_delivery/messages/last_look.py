@@ -115,4 +115,5 @@ def _message(request: Request) -> Message:
         payload="",
         attempt=request["attempt"],
         campaign=request["campaign"],
+        expires_at=request.get("expires_at"),
     )

@@ -286,7 +286,7 @@ class Dispatcher:
     def _count_attempt(self, target: Destination, answer: Answer, *, probe: bool) -> None:
         """Count the attempt in the target's circuit. An impossible message is no failure of its target, and a pause neither."""
         circuit = self._circuits.of(target)
-        if isinstance(answer, Again) and answer.status_code == 429 and answer.retry_after_seconds:
+        if isinstance(answer, Again) and answer.is_of_target and answer.status_code == 429 and answer.retry_after_seconds:
             now = time.monotonic()
             circuit.pause(now + min(answer.retry_after_seconds, _LONGEST_PAUSE_SECONDS))
             log(__name__).info(
@@ -367,7 +367,7 @@ def _when_stored(item: Item) -> asyncio.Event:
 
 
 def _is_failure_of_target(answer: Answer) -> TypeGuard[Again | Unknown]:
-    return isinstance(answer, Unknown) or (isinstance(answer, Again) and answer.is_of_target)
+    return isinstance(answer, Unknown | Again) and answer.is_of_target
 
 
 def _suppressed(target: Destination | None) -> Step:
