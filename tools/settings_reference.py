@@ -16,7 +16,7 @@ from starling_common.deploy_acls import AclSettings
 from starling_common.http.server import PublicHttp
 from starling_common.settings import Cassandra, Http, Kafka, LinkKeys, SchemaRegistry, SecretKeys, ServiceSettings, TraceSettings
 from starling_common.verify import VerifySettings
-from starling_delivery.settings import CampaignWebhook, Email, EmailSettings, KitSettings, Sms
+from starling_delivery.settings import CampaignWebhook, Email, EmailSettings, KitSettings, Push, Sms
 from starling_delivery.settings import Settings as DeliverySettings
 from starling_ingest.settings import Settings as IngestSettings
 from starling_messenger.settings import Settings as MessengerSettings
@@ -65,6 +65,7 @@ CONNECTIONS: Final[Mapping[type[BaseModel], str]] = {
     Email: "Mails",
     Sms: "SMS",
     CampaignWebhook: "Webhooks of campaigns",
+    Push: "Notifications",
 }
 """Groups of settings that several processes read, by model."""
 
@@ -253,6 +254,7 @@ _NESTED_NAMES: Final[Mapping[type[BaseModel], str]] = {
     Email: "EMAIL",
     Sms: "SMS",
     CampaignWebhook: "WEBHOOK",
+    Push: "PUSH",
 }
 
 

@@ -14,6 +14,8 @@ APNS: Final = "apns"
 
 _APNS_TOKEN: Final = re.compile(r"[0-9A-Fa-f]{64,400}")
 """A token of APNs is hexadecimal, and its length is not fixed. A token of FCM has other characters."""
+_TOKEN: Final = re.compile(r"[A-Za-z0-9_:.|%~-]{8,4096}")
+"""The characters of tokens of FCM. An address of the web is none."""
 _KEY: Final = re.compile(r"[A-Za-z0-9_-]{1,200}={0,2}")
 
 
@@ -48,9 +50,10 @@ def is_reached(address: str, target: str) -> bool:
     """Return whether targets of a channel (`webpush`, `fcm`, `apns`) reach a device."""
     if target == WEBPUSH:
         return subscription_of(address) is not None
-    if address.startswith("{"):
-        return False
-    return (_APNS_TOKEN.fullmatch(address) is not None) == (target == APNS)
+    is_of_apple = _APNS_TOKEN.fullmatch(address) is not None
+    if target == APNS:
+        return is_of_apple
+    return target == FCM and not is_of_apple and _TOKEN.fullmatch(address) is not None
 
 
 def reached_devices(addresses: Iterable[str], target: str | None) -> tuple[str, ...]:

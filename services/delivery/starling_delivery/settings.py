@@ -191,6 +191,26 @@ class CampaignWebhook(ChannelLimits):
     ] = 86_400.0
 
 
+class Push(ChannelLimits):
+    """How notifications are sent. The keys are those of the target; the push service of a browser is in its subscription."""
+
+    fcm_url: Annotated[AnyHttpUrl, Field(description="address of Firebase Cloud Messaging")] = AnyHttpUrl(
+        "https://fcm.googleapis.com/"
+    )
+    fcm_token_url: Annotated[AnyHttpUrl, Field(description="address at which Google exchanges the key of a service account")] = (
+        AnyHttpUrl("https://oauth2.googleapis.com/token")
+    )
+    apns_url: Annotated[AnyHttpUrl, Field(description="address of APNs for targets of the environment production")] = AnyHttpUrl(
+        "https://api.push.apple.com/"
+    )
+    apns_sandbox_url: Annotated[AnyHttpUrl, Field(description="address of APNs for targets of the environment sandbox")] = (
+        AnyHttpUrl("https://api.sandbox.push.apple.com/")
+    )
+    ca_file: Annotated[
+        str | None, Field(description="certificates of the authorities that sign those of the services; unset: those of browsers")
+    ] = None
+
+
 class EmailSettings(KitSettings):
     """The process of the channels of campaigns, of which email is the first. It takes the requests of the messenger."""
 
@@ -202,6 +222,7 @@ class EmailSettings(KitSettings):
     email: Email = Email()
     sms: Sms = Sms()
     webhook: CampaignWebhook = CampaignWebhook()
+    push: Push = Push()
     links: LinkKeys = LinkKeys()
     request_topic: Annotated[
         str, Field(description="begin of the names of the topics of the requests; the channel is appended: delivery.requests.email")

@@ -39,9 +39,10 @@ def test_what_is_no_subscription_is_reached_by_no_target(changed: dict[str, Any]
     assert not any(is_reached(address, target) for target in ("webpush", "fcm", "apns"))
 
 
-@pytest.mark.parametrize("address", ["{", "{]", '{"keys":' * 2_000, "[]", "null", ""])
-def test_other_texts_are_no_subscriptions(address: str) -> None:
+@pytest.mark.parametrize("address", ["{", "{]", "https://push.example/a", "a token", "short", '{"keys":' * 2_000, "[]", "null", ""])
+def test_other_texts_are_no_devices(address: str) -> None:
     assert subscription_of(address) is None
+    assert not any(is_reached(address, target) for target in ("webpush", "fcm", "apns"))
 
 
 def pushing(target: str = "app", **more: Any) -> Story:

@@ -1,5 +1,6 @@
 """Adapter: an HTTP client whose connections are guarded: each address is checked when the connection to it is opened."""
 
+import ssl
 from collections.abc import Iterable
 from contextvars import ContextVar
 from typing import Final
@@ -50,20 +51,36 @@ class GuardedBackend(httpcore.AsyncNetworkBackend):
 
 
 class _GuardedTransport(httpx.AsyncHTTPTransport):
-    def __init__(self, backend: httpcore.AsyncNetworkBackend, connections: int) -> None:
-        context = httpx.create_ssl_context(trust_env=False)
+    def __init__(
+        self, backend: httpcore.AsyncNetworkBackend, connections: int, ca_file: str | None, keepalive_seconds: float, *, http2: bool
+    ) -> None:
+        context = httpx.create_ssl_context(trust_env=False) if ca_file is None else ssl.create_default_context(cafile=ca_file)
         super().__init__(verify=context)
         self._pool = httpcore.AsyncConnectionPool(
             ssl_context=context,
             max_connections=connections,
             max_keepalive_connections=connections,
-            keepalive_expiry=httpx.Limits().keepalive_expiry,
+            keepalive_expiry=keepalive_seconds,
+            http2=http2,
             network_backend=backend,
         )
 
 
-def guarded_client(*, timeout_seconds: float, lookup_seconds: float, connections: int, allow_private: bool) -> httpx.AsyncClient:
-    """Return a client that follows no redirect and connects to public addresses only. Set `WORKSPACE` before a request."""
+def guarded_client(  # noqa: PLR0913 - the limits of connections
+    *,
+    timeout_seconds: float,
+    lookup_seconds: float,
+    connections: int,
+    allow_private: bool,
+    http2: bool = False,
+    ca_file: str | None = None,
+    keepalive_seconds: float = 5.0,
+) -> httpx.AsyncClient:
+    """Return a client that follows no redirect and connects to public addresses only. Set `WORKSPACE` before a request.
+
+    `http2`: also HTTP/2, if the server takes it. `ca_file`: the trusted authorities; None: those of browsers. `keepalive_seconds`:
+    the time after which an unused connection is closed. Raises: OSError, SSLError for the file.
+    """
     backend = GuardedBackend(Lookups(lookup_seconds), allow_private=allow_private)
-    transport = _GuardedTransport(backend, connections)
+    transport = _GuardedTransport(backend, connections, ca_file, keepalive_seconds, http2=http2)
     return httpx.AsyncClient(transport=transport, timeout=timeout_seconds, follow_redirects=False, trust_env=False)
