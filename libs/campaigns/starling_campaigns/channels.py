@@ -50,5 +50,5 @@ CHANNELS: Final[Mapping[str, Channel]] = {
 }
 """Name -> channel. Campaigns write to people through these; audience sync, Slack, Teams and Kafka are feeds."""
 
-SENT_CHANNELS: Final = frozenset({EMAIL, SMS, WEBHOOK})
+SENT_CHANNELS: Final = frozenset({EMAIL, PUSH, SMS, WEBHOOK})
 """The channels that a process of this version sends. Each has a topic of requests."""

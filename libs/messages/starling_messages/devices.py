@@ -41,7 +41,7 @@ def subscription_of(address: str) -> Subscription | None:
     endpoint, p256dh, auth = found.get("endpoint"), keys.get("p256dh"), keys.get("auth")
     if not isinstance(endpoint, str) or not endpoint.startswith(("https://", "http://")):
         return None
-    if not all(isinstance(key, str) and _KEY.fullmatch(key) for key in (p256dh, auth)):
+    if not isinstance(p256dh, str) or not isinstance(auth, str) or not _KEY.fullmatch(p256dh) or not _KEY.fullmatch(auth):
         return None
     return Subscription(endpoint, p256dh, auth)
 

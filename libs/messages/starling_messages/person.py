@@ -503,12 +503,12 @@ class Addressee:
             if one.deferred:
                 one.at = min(one.at, now)
 
-    def _forget_device(self, message: Decided, bounced: str) -> None:
+    def _forget_device(self, message: Decided, failed: str) -> None:
         """Remove the device that a message was for: its app or its subscription does not exist any more."""
         found = self.campaigns.campaigns.get(message.campaign)
         channel = "" if found is None else found.campaign.rules.channel
         for device in self.state.devices.get(channel, ()):
-            if delivery_id(self.workspace, message.campaign, self.user_id, message.instance, device) == bounced:
+            if delivery_id(self.workspace, message.campaign, self.user_id, message.instance, device) == failed:
                 self.state.unregisters(channel, device)
                 return
 

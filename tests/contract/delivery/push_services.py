@@ -155,7 +155,8 @@ class FakeApns:
         while data := connected.recv(65_536):
             for event in http.receive_data(data):
                 if isinstance(event, h2.events.RequestReceived):
-                    heads[event.stream_id], bodies[event.stream_id] = dict(event.headers), b""
+                    heads[event.stream_id] = {str(name): str(value) for name, value in event.headers}
+                    bodies[event.stream_id] = b""
                 elif isinstance(event, h2.events.DataReceived):
                     bodies[event.stream_id] += event.data
                     http.acknowledge_received_data(event.flow_controlled_length, event.stream_id)

@@ -125,7 +125,13 @@ def _define(pipeline: Pipeline, secret: str, receivers: list[Receiver]) -> None:
     }
     pipeline.define("/v1/targets", sms)
     pipeline.define("/v1/targets", {"key": "hook", "channel": "webhook", "url": "http://127.0.0.1:9"})
-    for key, channel, target, content in (("text", "sms", "sms", {"text": "Hello"}), ("post", "webhook", "hook", {"body": "{}"})):
+    pushes = {"key": "web", "channel": "webpush", "subject": "mailto:push@shop.example", "private_key": "A" * 43}
+    pipeline.define("/v1/targets", pushes)
+    for key, channel, target, content in (
+        ("text", "sms", "sms", {"text": "Hello"}),
+        ("post", "webhook", "hook", {"body": "{}"}),
+        ("push", "push", "web", {"title": "Thanks", "body": "Hello"}),
+    ):
         variants = [{"key": "a", "weight": 100, "content": content}]
         campaign = {"key": key, "name": key, "trigger": {"enter": "buyers"}, "channel": channel, "target": target}
         pipeline.define("/v1/campaigns", {**campaign, "purpose": "transactional", "variants": variants})
@@ -162,6 +168,9 @@ def _send_the_rest(pipeline: Pipeline) -> None:
     assert answer.is_success, answer.text
     answer = pipeline.api.post("/v1/campaigns/text/test", json={"user": "ada", "to": ["+4915112345679"]})
     assert answer.is_success, answer.text
+    browser = '{"endpoint":"https://push.example.com/1","keys":{"auth":"AAAA","p256dh":"AAAA"}}'
+    answer = pipeline.api.post("/v1/campaigns/push/test", json={"user": "ada", "to": [browser]})
+    assert answer.is_success, answer.text
     of_mail = Link("default", "ada", "d-1", "email", "smtp", "news", None)
     link = Links(parse_keys(SECRETS_KEY, "test")).token(LinkKind.UNSUBSCRIBE, of_mail)
     answer = pipeline.tracker.post(f"/u/{link}")
@@ -170,8 +179,8 @@ def _send_the_rest(pipeline: Pipeline) -> None:
         eventually(partial(_is_taken, pipeline, notification(mark)))
     answer = pipeline.api.post("/v1/suppressions/email", json={"addresses": ["bounced@example.com"]})
     assert answer.is_success, answer.text
-    # The mails, the text and the webhook.
-    eventually(lambda: len(_messages(pipeline)) == len(THANKS) + 3)
+    # The mails, the text, the webhook and the notification.
+    eventually(lambda: len(_messages(pipeline)) == len(THANKS) + 4)
     for message in _messages(pipeline):
         if message["status"] == "requested" and message["campaign"] in THANKS:
             bounced = of_mail._replace(user_id="grace", delivery_id=message["delivery_id"], campaign=message["campaign"])

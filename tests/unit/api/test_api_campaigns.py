@@ -20,6 +20,7 @@ from starling_api.http.access.rate_limits import RateLimits, Rates
 from starling_api.messages.people import KnownPerson
 from starling_api.ports import MemberRow, Profile, ReportedProgress
 from starling_campaigns import assignment_of, parse_stored_campaign
+from starling_campaigns.channels import CHANNELS
 from starling_common.http.rate_limits import Rate
 from starling_common.telemetry.metrics import Metrics
 from starling_messages.state import PersonState
@@ -108,20 +109,21 @@ def test_without_a_messenger_a_draft_is_not_activated_and_the_answer_states_why(
         assert (refused.status_code, refused.json()["code"]) == (409, "not_activated")
 
 
-@pytest.mark.parametrize(
-    ("changed", "reason"),
-    [
-        ({"trigger": {"broadcast": "vips", "at": "2026-12-01T09:00:00Z"}, "delay": None}, "broadcasts are not available yet"),
-        ({"channel": "push"}, "the channel push is not available yet"),
-    ],
-)
-def test_a_campaign_that_this_version_cannot_send_stays_a_draft(changed: dict[str, Any], reason: str) -> None:
+def test_a_broadcast_stays_a_draft_in_this_version() -> None:
     shop = world()
     shop.messenger = MemoryMessenger()
-    assert call(shop, "POST", "/v1/campaigns", json=campaign(**changed), role="make").status_code == 201
+    document = campaign(trigger={"broadcast": "vips", "at": "2026-12-01T09:00:00Z"}, delay=None)
+    assert call(shop, "POST", "/v1/campaigns", json=document, role="make").status_code == 201
     answer = call(shop, "POST", "/v1/campaigns/win-back/activate", role="make")
     assert (answer.status_code, answer.json()["code"]) == (501, "not_yet")
-    assert reason in answer.json()["message"]
+    assert "broadcasts are not available yet" in answer.json()["message"]
+
+
+@pytest.mark.parametrize("channel", sorted(CHANNELS))
+def test_a_campaign_of_each_channel_is_activated(channel: str) -> None:
+    shop = with_campaign(campaign(channel))
+    shop.messenger = MemoryMessenger()
+    assert call(shop, "POST", "/v1/campaigns/win-back/activate", role="make").json()["status"] == "active"
 
 
 def test_an_activation_waits_for_every_partition_of_the_messenger_and_can_be_sent_again() -> None:
@@ -344,6 +346,35 @@ def test_only_a_marketer_tests_and_only_what_can_be_sent() -> None:
     web.commands.define(CAMPAIGNS, AUTHOR, campaign(channel="webhook", target="hook"))
     know(web, "ada", {})
     assert call(web, "POST", TEST, json=body, role="make").status_code == 501
+
+
+BROWSER = '{"endpoint":"https://push.example/a","keys":{"auth":"YXV0aA","p256dh":"cHVibGlj"}}'
+ANDROID = "dGVzdA:APA91b" + "x" * 130
+
+
+def test_a_notification_is_tested_on_devices_that_its_target_reaches() -> None:
+    shop = with_campaign(campaign("push"))
+    know(shop, "ada", {"name": "Ada"})
+    answer = call(shop, "POST", TEST, json={"user": "ada", "to": [BROWSER]}, role="make")
+    assert answer.status_code == 202
+    assert [(channel, one["address"]) for channel, one in shop.people.tests] == [("push", BROWSER)]
+    refused = call(shop, "POST", TEST, json={"user": "ada", "to": [BROWSER, ANDROID, "ada@example.com"]}, role="make").json()
+    assert [(error["pointer"], error["code"]) for error in refused["errors"]] == [
+        ("/to/1", "bad_address"),
+        ("/to/2", "bad_address"),
+    ]
+    assert "webpush" in refused["errors"][0]["expected"]
+
+
+@pytest.mark.parametrize(("device", "decision"), [(BROWSER, ("send", None)), (ANDROID, ("drop", "no_address"))])
+def test_a_preview_of_a_notification_knows_the_devices_of_its_target(device: str, decision: tuple[str, str | None]) -> None:
+    shop = with_campaign({**campaign("push"), "purpose": "transactional"})
+    know(shop, "ada", {"name": "Ada"})
+    shop.people.known = person({"name": "Ada"})
+    shop.people.known.state.registers("push", device)
+    answer = call(shop, "POST", "/v1/campaigns/win-back/preview", json={"user": "ada"}, role="see").json()
+    assert (answer["verdict"], answer["reason"]) == decision  # vocabulary: verdict: a field of the contract
+    assert answer["title"] == "Hello"
 
 
 def test_a_dry_run_needs_a_segment() -> None:

@@ -74,7 +74,7 @@ def test_the_example_of_the_specification_is_encrypted_to_its_bytes() -> None:
 
 
 @pytest.mark.parametrize("size", [0, 1, 100, MOST_WEB_BYTES])
-def test_each_message_is_encrypted_anew_and_another_implementation_decrypts_it(size: int) -> None:
+def test_no_two_messages_are_encrypted_alike_and_another_implementation_decrypts_it(size: int) -> None:
     secret, payload = bytes(range(16)), b"x" * size
     subscription = Subscription("https://push.example/a", base64url(public(EC_KEY)), base64.urlsafe_b64encode(secret).decode())
     first, second = encrypted(payload, subscription), encrypted(payload, subscription)

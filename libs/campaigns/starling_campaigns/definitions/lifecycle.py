@@ -2,7 +2,6 @@
 
 from typing import Any, Final
 
-from starling_campaigns.channels import SENT_CHANNELS
 from starling_campaigns.definitions.campaign import Campaign
 from starling_campaigns.definitions.triggers import BroadcastTrigger, EventTrigger, Trigger
 from starling_segments import FieldError
@@ -38,8 +37,6 @@ def unsendable(campaign: Campaign) -> str | None:
     """Return why this version cannot send the messages of a campaign; None if it can."""
     if isinstance(campaign.trigger, BroadcastTrigger):
         return "broadcasts are not available yet"
-    if campaign.channel.name not in SENT_CHANNELS:
-        return f"the channel {campaign.channel.name} is not available yet: use {', '.join(sorted(SENT_CHANNELS))}"
     return None
 
 

@@ -7,7 +7,7 @@ from starling_campaigns import Campaign
 from starling_common.time.instants import format_instant
 from starling_messages.campaigns import Workspace
 from starling_messages.person import Addressee
-from starling_policy import Decision, Defer, Drop, Message, Policy, Send, decide
+from starling_policy import Decision, Defer, Drop, Message, Send, decide
 
 Document = dict[str, Any]
 
@@ -29,14 +29,17 @@ class Shown(NamedTuple):
         return {"verdict": self.action, "reason": self.reason, "until": until}  # vocabulary: verdict: a field of the contract
 
 
-def decided_now(campaign: Campaign, policy: Policy, workspace: str, user_id: str, known: KnownPerson) -> Shown:
+def decided_now(campaign: Campaign, in_force: Workspace, workspace: str, user_id: str, known: KnownPerson) -> Shown:
     """Return the decision about a message that is due at the stream time of the messenger, with what it keeps of the user.
+
+    `in_force`: the policy, and the channel of the campaign's target, of which the devices that count depend.
 
     Membership, cancelling events, rivals and suppressions are not considered. A message that was decided on arrival may be later
     than that stream time: the decision then is at its instant.
     """
-    rules = campaign.rules
-    person = Addressee(workspace, user_id, known.state, Workspace(policy=policy), known.as_of_ms).known(rules.channel)
+    rules, policy = campaign.rules, in_force.policy
+    addressee = Addressee(workspace, user_id, known.state, in_force, known.as_of_ms)
+    person = addressee.known(rules.channel, in_force.targets.get(campaign.target))
     newest = next(person.history.newest_first(), None)
     now = max(known.as_of_ms, 0 if newest is None else newest.at)
     return _shown(decide(Message(rules, now), person, policy, now))

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from typing import Any, Final
 
 from starling_api.campaigns.decision import SEND, TEMPLATE_MISSING, Shown, decided_now
-from starling_api.definitions.kinds import CAMPAIGNS
+from starling_api.definitions.kinds import CAMPAIGNS, TARGETS
 from starling_api.http.errors import NotFound
 from starling_api.http.pagination import PageOf
 from starling_api.messages.people import People
@@ -25,6 +25,7 @@ from starling_campaigns.definitions.policy import POLICY_KEY
 from starling_campaigns.definitions.triggers import EventTrigger
 from starling_campaigns.locales import EXPECTED, canonical_locale
 from starling_common.cassandra.read_models import ARCHIVED, POLICY
+from starling_messages.campaigns import Workspace
 from starling_policy import TRANSACTIONAL, Policy
 from starling_segments import DefinitionRefused, FieldError, Known
 from starling_segments.language.validation import Location, Validation, finish, refuse_unknown_fields
@@ -115,6 +116,13 @@ def stored_policy(queries: Queries, workspace: str) -> Policy:
     return parse_stored_policy({name: value for name, value in fields.items() if name != "key"})
 
 
+def in_force_for(queries: Queries, workspace: str, campaign: Campaign) -> Workspace:
+    """Return what a decision about a message of the campaign depends on: the policy, and the channel of its target."""
+    target = queries.reader.definition(workspace, TARGETS.name, campaign.target)
+    targets = {} if target is None else {campaign.target: str(target.document["channel"])}
+    return Workspace(policy=stored_policy(queries, workspace), targets=targets)
+
+
 def rendered_for(campaign: Campaign, traits: Mapping[str, Any], wanted: RequestedPreview) -> tuple[str, Rendered]:
     """Return the variant and the rendered message.
 
@@ -145,7 +153,8 @@ def previewed(queries: Queries, people: People, workspace: str, key: str, wanted
     profile = queries.profile(workspace, wanted.user)
     variant, rendered = rendered_for(campaign, profile["traits"], wanted)
     known = people.person(workspace, wanted.user)
-    decided = _UNKNOWN if known is None else decided_now(campaign, stored_policy(queries, workspace), workspace, wanted.user, known)
+    in_force = in_force_for(queries, workspace, campaign)
+    decided = _UNKNOWN if known is None else decided_now(campaign, in_force, workspace, wanted.user, known)
     if decided.action == SEND and rendered.missing:
         decided = Shown("drop", TEMPLATE_MISSING, variant)
     return {
@@ -168,7 +177,7 @@ def dry_run(queries: Queries, people: People, workspace: str, key: str, cursor: 
     """
     campaign = stored_campaign(queries, workspace, key)
     segment = _segment_of(campaign)
-    policy = stored_policy(queries, workspace)
+    in_force = in_force_for(queries, workspace, campaign)
     counts: Counter[Shown] = Counter()
     size = queries.size(workspace, segment)
     counted, reflected = 0, size["as_of"]
@@ -181,7 +190,7 @@ def dry_run(queries: Queries, people: People, workspace: str, key: str, cursor: 
                 counts[Shown(None, None, assignment_of(campaign, user).variant)] += 1
                 continue
             reflected = as_of(known[user]) or reflected
-            counts[decided_now(campaign, policy, workspace, user, known[user])._replace(until=None)] += 1
+            counts[decided_now(campaign, in_force, workspace, user, known[user])._replace(until=None)] += 1
         counted += len(page["items"])
         cursor = page["next_cursor"]
         if cursor is None:

@@ -8,9 +8,10 @@ from starling_api.definitions.definition import Author
 from starling_api.definitions.kinds import CAMPAIGNS, TARGETS
 from starling_api.http.errors import Archived, NotAvailable
 from starling_api.users.queries import Queries
-from starling_campaigns.channels import SENT_CHANNELS
+from starling_campaigns.channels import PUSH, SENT_CHANNELS
 from starling_common.cassandra.read_models import ARCHIVED
 from starling_common.values import deterministic_id
+from starling_messages.devices import is_reached
 from starling_policy.checks import ADDRESSED_CHANNELS, is_address
 from starling_segments import DefinitionRefused, FieldError
 from starling_segments.language.validation import finish
@@ -18,6 +19,7 @@ from starling_segments.language.validation import finish
 Document = dict[str, Any]
 
 MAX_ADDRESSES: Final = 10
+_TESTED_CHANNELS: Final = ADDRESSED_CHANNELS | {PUSH}
 _EXPECTED: Final = f"1 to {MAX_ADDRESSES} different addresses"
 
 
@@ -56,13 +58,14 @@ def test_requests(queries: Queries, author: Author, key: str, wanted: RequestedT
     target = queries.reader.definition(workspace, TARGETS.name, campaign.target)
     if definition is None or definition.status == ARCHIVED or target is None or target.status == ARCHIVED:
         raise Archived(f"the campaign {key!r} or its target {campaign.target!r} is archived: nothing can be sent")
-    channel = campaign.rules.channel
-    if channel not in SENT_CHANNELS or channel not in ADDRESSED_CHANNELS:
-        raise NotAvailable(f"tests in the channel {channel}: use {', '.join(sorted(SENT_CHANNELS & ADDRESSED_CHANNELS))}")
+    channel, of_target = campaign.rules.channel, str(target.document["channel"])
+    if channel not in SENT_CHANNELS or channel not in _TESTED_CHANNELS:
+        raise NotAvailable(f"tests in the channel {channel}: use {', '.join(sorted(SENT_CHANNELS & _TESTED_CHANNELS))}")
+    expected = f"a device that the target reaches ({of_target})" if channel == PUSH else f"an address of the channel {channel}"
     errors = [
-        FieldError(f"/to/{i}", "bad_address", "the value is not an address of the channel", f"an address of the channel {channel}")
+        FieldError(f"/to/{i}", "bad_address", "the value is not an address of the channel", expected)
         for i, one in enumerate(wanted.to)
-        if not is_address(channel, one)
+        if not (is_reached(one, of_target) if channel == PUSH else is_address(channel, one))
     ]
     if errors:
         raise DefinitionRefused(tuple(errors))

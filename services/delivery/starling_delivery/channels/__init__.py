@@ -6,6 +6,7 @@ from typing import TypeAlias
 from starling_delivery.channel import Channel, MessageChannel
 from starling_delivery.channels.campaign_webhook import CampaignWebhookChannel
 from starling_delivery.channels.email.channel import EmailChannel
+from starling_delivery.channels.push.channel import PushChannel
 from starling_delivery.channels.sms import SmsChannel
 from starling_delivery.channels.webhook import WebhookChannel
 from starling_delivery.messages.definitions import Definitions
@@ -22,6 +23,7 @@ Opening: TypeAlias = Callable[[EmailSettings, Definitions, Callable[[str], None]
 
 CAMPAIGN_CHANNELS: Mapping[str, Opening] = {
     "email": EmailChannel.open,
+    "push": PushChannel.open,
     "sms": SmsChannel.open,
     "webhook": CampaignWebhookChannel.open,
 }

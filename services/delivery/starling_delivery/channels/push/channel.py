@@ -6,8 +6,8 @@ from typing import Final, Protocol, Self
 import h2  # noqa: F401 - httpcore imports it at the first connection: without it, the process ends at its start
 
 from starling_common.http.outbound.connections import guarded_client
-from starling_delivery.channel import AT_MOST_ONCE, Answer, Impossible, Message
-from starling_delivery.channels.http import HttpChannel, HttpClient
+from starling_delivery.channel import AT_MOST_ONCE, Answer, Impossible, Message, Park
+from starling_delivery.channels.http import HttpClient
 from starling_delivery.channels.push.apns import Apns
 from starling_delivery.channels.push.fcm import Fcm
 from starling_delivery.channels.push.web import WebPush
@@ -26,7 +26,7 @@ class Sender(Protocol):
         """Make one attempt and return its result."""
 
 
-class PushChannel(HttpChannel):
+class PushChannel:
     """Sends notifications to browsers and apps. The target decides by which service."""
 
     name = "push"
@@ -34,8 +34,8 @@ class PushChannel(HttpChannel):
 
     def __init__(self, http: HttpClient, http2: HttpClient, definitions: Definitions, senders: Mapping[str, Sender]) -> None:
         """`senders`: the channel of a target -> what sends for it."""
-        super().__init__(http, definitions)
-        self._http2 = http2
+        self._clients = http, http2
+        self._definitions = definitions
         self._senders = senders
 
     @classmethod
@@ -75,7 +75,15 @@ class PushChannel(HttpChannel):
             return Impossible(f"a target of the channel {target.target.channel} does not reach this device")
         return await sender.send(message, target)
 
+    def hold(self, _message: Message) -> Park | None:
+        """Return None: every rendered message can be sent."""
+        return None
+
+    def unsubscribe_link(self, _message: Message) -> str | None:
+        """Return None: notifications are switched off at the device."""
+        return None
+
     async def close(self) -> None:
         """Close the connections."""
-        await super().close()
-        await self._http2.close()
+        for client in self._clients:
+            await client.close()
