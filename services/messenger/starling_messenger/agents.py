@@ -4,7 +4,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Final, NamedTuple
 
-from starling_common.kafka.topics import BEHAVIOUR, CONSENT, DELIVERY, MEMBERSHIP_STATE, PROFILE, SEGMENT_CLOCK
+from starling_common.kafka.topics import BEHAVIOUR, BROADCASTS, CONSENT, DELIVERY, MEMBERSHIP_STATE, PROFILE, SEGMENT_CLOCK
 from starling_common.records.message_events import reported_at
 from starling_common.settings import Clock
 from starling_common.values import record_key, split_key, workspace_of
@@ -56,6 +56,13 @@ class Reported(NamedTuple):
     soft_bounce: str | None
 
 
+class Listed(NamedTuple):
+    """One `BroadcastListed`."""
+
+    campaign: str
+    origin: Origin
+
+
 @dataclass(frozen=True, slots=True)
 class Sources:
     """What the messenger reads beside its inputs, without waiting.
@@ -99,6 +106,7 @@ class Messenger:
             MEMBERSHIP_STATE: _change_decoder(codec(MEMBERSHIP_STATE)),
             DELIVERY: _report_decoder(codec(DELIVERY)),
             CONSENT: _consent_decoder(codec(CONSENT)),
+            BROADCASTS: _listed_decoder(codec(BROADCASTS)),
             SEGMENT_CLOCK: _clock_decoder(codec(SEGMENT_CLOCK)),
         }
         self._handlers: Mapping[str, Callable[[Inbound, Unit[PersonState]], None]] = {
@@ -107,6 +115,7 @@ class Messenger:
             MEMBERSHIP_STATE: self._change,
             DELIVERY: self._report,
             CONSENT: self._consent,
+            BROADCASTS: self._listed,
         }
 
     def decode(self, topic: str, value: bytes) -> Decoded:
@@ -224,6 +233,12 @@ class Messenger:
         person.state.consents(record.value)
         self._conclude(record.key, person, unit)
 
+    def _listed(self, record: Inbound, unit: Unit[PersonState]) -> None:
+        listed: Listed = record.value
+        person = self._advanced(record.key, unit)
+        person.listed(listed.campaign, listed.origin)
+        self._conclude(record.key, person, unit)
+
     def _advanced(self, key: bytes, unit: Unit[PersonState]) -> Addressee:
         """Return the person with everything decided that was due before the present record.
 
@@ -257,11 +272,12 @@ def describe(messenger: Messenger) -> Service[PersonState]:
     """Return the service with its inputs and outputs. Its stream time is the segmenter's clock."""
     return Service(
         stage=STAGE,
-        inputs=(BEHAVIOUR, PROFILE, MEMBERSHIP_STATE, DELIVERY, CONSENT),
+        inputs=(BEHAVIOUR, PROFILE, MEMBERSHIP_STATE, DELIVERY, CONSENT, BROADCASTS),
         processor=messenger,
         hold_ms=_HOLD_MS,
         clock=messenger.clock,
         time_topic=SEGMENT_CLOCK,
+        bulk_topics=(BROADCASTS,),
         ordered=(BEHAVIOUR, PROFILE),
     )
 
@@ -323,6 +339,16 @@ def _consent_decoder(codec: Codec) -> Callable[[bytes], Decoded]:
     def decode(value: bytes) -> Decoded:
         received_at, workspace, user_id, *change = read(value)
         return Decoded(ConsentChange(*change), received_at, None, record_key(workspace, user_id))
+
+    return decode
+
+
+def _listed_decoder(codec: Codec) -> Callable[[bytes], Decoded]:
+    read = FieldReader(codec, ("received_at", "workspace", "user_id", "campaign", "correlation_id"))
+
+    def decode(value: bytes) -> Decoded:
+        received_at, workspace, user_id, campaign, correlation_id = read(value)
+        return Decoded(Listed(campaign, Origin(received_at, correlation_id)), received_at, None, record_key(workspace, user_id))
 
     return decode
 

@@ -6,8 +6,10 @@ from dataclasses import dataclass
 from typing import Any, Final
 
 from starling_campaigns.channels import SENT_CHANNELS
+from starling_campaigns.definitions.campaign import Campaign
+from starling_campaigns.definitions.triggers import BroadcastTrigger
 from starling_common.headers import record_headers
-from starling_common.kafka.topics import CAMPAIGN_PROGRESS, DELIVERY, SUPPRESSIONS, request_topic
+from starling_common.kafka.topics import CAMPAIGN_PROGRESS, DELIVERY, SUPPRESSIONS, bulk_topic, request_topic
 from starling_common.settings import Clock
 from starling_common.values import deterministic_id, record_key
 from starling_common.wire import Codec
@@ -20,6 +22,8 @@ from starling_stream.model.processor import Unit
 STAGE: Final = "messenger"
 REQUEST_TOPICS: Final[Mapping[str, str]] = {channel: request_topic(channel) for channel in sorted(SENT_CHANNELS)}
 """Channel -> the topic of its requests. A campaign of any other channel cannot be activated."""
+BULK_TOPICS: Final[Mapping[str, str]] = {channel: bulk_topic(channel) for channel in sorted(SENT_CHANNELS)}
+"""Channel -> the topic of its requests of broadcasts: those of triggers never wait behind them."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -50,7 +54,7 @@ class Emitter:
         common = {"received_at": now_micros, "workspace": person.workspace, "user_id": person.user_id}
         match effect:
             case Request():
-                topic = REQUEST_TOPICS[effect.in_force.campaign.rules.channel]
+                topic = _topic_of(effect.in_force.campaign)
                 return (
                     topic,
                     self._formats.request.encode(common | _request(effect, now_micros // 1000)),
@@ -64,6 +68,11 @@ class Emitter:
             case Suppress():
                 suppressed = _suppression(effect, person, now_micros)
                 return SUPPRESSIONS, self._formats.suppression.encode(suppressed), effect.message.correlation_id
+
+
+def _topic_of(campaign: Campaign) -> str:
+    topics = BULK_TOPICS if isinstance(campaign.trigger, BroadcastTrigger) else REQUEST_TOPICS
+    return topics[campaign.rules.channel]
 
 
 def _request(request: Request, now_ms: int) -> dict[str, Any]:

@@ -7,6 +7,7 @@ import pytest
 
 from starling_common.kafka.topics import (
     BEHAVIOUR,
+    BROADCASTS,
     CAMPAIGN_PROGRESS,
     DELIVERY,
     MEMBERSHIP_STATE,
@@ -22,7 +23,7 @@ from starling_messages.campaigns import Campaigns, fold_definition
 from starling_messages.effects import MACHINE
 from starling_messenger.agents import Messenger, Sources, describe
 from starling_messenger.progress import ProgressReporter
-from starling_messenger.records import REQUEST_TOPICS, Emitter, Formats
+from starling_messenger.records import BULK_TOPICS, REQUEST_TOPICS, Emitter, Formats
 from starling_stream.testing import Fed, MemoryTask
 from tests.unit.messages.stories import HOUR_MS, NOW, campaign
 
@@ -41,9 +42,9 @@ def filled(topic: str, **given: Any) -> bytes:
     return CODECS[topic].encode({**rest, "workspace": "default", "user_id": "ada", **given})
 
 
-def task() -> MemoryTask[Any]:
+def task(**document: Any) -> MemoryTask[Any]:
     record = {"workspace": "default", "kind": "campaign", "key": "hello", "version": 1, "action": "ACTIVATED", "recorded_at": 0}
-    outcome: Any = fold_definition(Campaigns(), {**record, "document": json.dumps(campaign(delay="1h"))})
+    outcome: Any = fold_definition(Campaigns(), {**record, "document": json.dumps(campaign(**document or {"delay": "1h"}))})
     formats = Formats(CODECS[REQUEST_TOPICS["email"]], CODECS[DELIVERY], CODECS[CAMPAIGN_PROGRESS], CODECS[SUPPRESSIONS])
     progress = ProgressReporter(CODECS[MESSENGER_PROGRESS], lambda: 0)
     sources = Sources(lambda: (outcome.value, 1), lambda *_address: None)
@@ -103,3 +104,39 @@ def test_soft_bounces_suppress_the_address_in_its_own_topic() -> None:
     assert {name: record[name] for name in ("workspace", "channel", "digest", "kind")} == {
         "workspace": "default", "channel": "email", "digest": "d1", "kind": "soft_bounces",
     }  # fmt: skip
+
+
+def listed(at: int = NOW) -> bytes:
+    return filled(BROADCASTS, campaign="hello", received_at=at * 1000)
+
+
+def broadcast_task() -> MemoryTask[Any]:
+    return task(trigger={"broadcast": "vip", "at": "2026-01-01T01:00:00Z"})
+
+
+def tick(found: MemoryTask[Any], at: int) -> None:
+    found.feed_all([Fed(SEGMENT_CLOCK, None, filled(SEGMENT_CLOCK, instant=at))])
+
+
+def test_a_listed_member_gets_one_bulk_request() -> None:
+    found = broadcast_task()
+    tick(found, NOW + HOUR_MS)
+    found.feed_all([Fed(BROADCASTS, KEY, listed())])
+    found.feed_all([Fed(BROADCASTS, KEY, listed())])
+    tick(found, NOW + 2 * HOUR_MS)
+    assert len(found.take_outputs(BULK_TOPICS["email"])) == 1
+    assert found.take_outputs(REQUEST_TOPICS["email"]) == []
+
+
+def test_a_listed_user_who_has_left_gets_nothing() -> None:
+    found = broadcast_task()
+    tick(found, NOW + HOUR_MS)
+    left = NOW + HOUR_MS + 1
+    change = filled(MEMBERSHIP_STATE, segment_key="vip", status="EXITED", sequence=2, effective_at=left, received_at=left * 1000)
+    found.feed(MEMBERSHIP_STATE, KEY + b"/vip", change)
+    tick(found, left + 1)
+    found.feed_all([Fed(BROADCASTS, KEY, listed(left + 1))])
+    tick(found, NOW + 2 * HOUR_MS)
+    assert found.take_outputs(BULK_TOPICS["email"]) == []
+    [step] = found.take_outputs(CAMPAIGN_PROGRESS)
+    assert CODECS[CAMPAIGN_PROGRESS].decode(step.value)["reason"] == "left_segment"

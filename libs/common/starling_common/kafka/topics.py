@@ -37,10 +37,12 @@ BACKFILLS: Final = "segments.backfills"
 CLOCK: Final = "stream.clock"
 CONSENT: Final = "consent.changes"
 SUPPRESSIONS: Final = "suppressions"
+BROADCASTS: Final = "messenger.broadcasts"
 CAMPAIGN_PROGRESS: Final = "campaigns.progress"
 MESSENGER_PROGRESS: Final = "messenger.progress"
 DELIVERY_RETRY: Final = "delivery.retry"
 REQUESTS: Final = "delivery.requests"
+BULK: Final = "delivery.bulk"
 TOKENS: Final = "access.tokens"
 WRITE_KEYS: Final = "access.write-keys"
 AUDIT: Final = "audit.log"
@@ -49,6 +51,11 @@ AUDIT: Final = "audit.log"
 def request_topic(channel: str) -> str:
     """Return the topic of the requests of a channel of campaigns."""
     return f"{REQUESTS}.{channel}"
+
+
+def bulk_topic(channel: str) -> str:
+    """Return the topic of the requests of broadcasts: those of triggers never wait behind them."""
+    return f"{BULK}.{channel}"
 
 
 MAX_RECORD_BYTES: Final = 8 * 1024 * 1024
