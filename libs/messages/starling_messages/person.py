@@ -13,8 +13,8 @@ import msgspec
 
 from starling_campaigns.definitions.triggers import BroadcastTrigger, EventTrigger, MembershipTrigger
 from starling_common.cassandra.read_models import ARCHIVED
-from starling_common.time.instants import format_instant
 from starling_common.values import deterministic_id
+from starling_messages.broadcasts import due_at, instance_of, listed_at
 from starling_messages.campaigns import InForce, Use, Workspace
 from starling_messages.devices import reached_devices
 from starling_messages.effects import (
@@ -58,7 +58,6 @@ from starling_policy import (
     Suppression,
     address_digest,
     decide,
-    first_instant_of,
     local_day,
     timezone_of,
     waiting_message,
@@ -77,8 +76,6 @@ UNKNOWN_MS: Final = 600_000
 """A message that a channel began to send and never reported is unknown after this time."""
 AHEAD_MS: Final = 300_000
 """How far an event may be ahead of its arrival under the wall clock, and still be decided on arrival."""
-EARLIEST_ZONE_MS: Final = 14 * 3_600_000
-"""The offset of UTC+14, where a local time comes first."""
 LEDGER_MS: Final = 90 * 86_400_000
 """The longest window of a cap."""
 MOST_SOFT_BOUNCES: Final = 5
@@ -192,13 +189,9 @@ class Addressee:
         if campaign in sequences:
             return
         sequences[campaign] = 1
-        due_at, instance = trigger.at_ms or 0, format_instant(trigger.at_ms or 0)
-        listed_at, is_past = due_at, False
-        if trigger.local is not None:
-            due_at = first_instant_of(trigger.local, timezone_of(self.traits(), self.campaigns.policy.timezone))
-            instance, is_past = trigger.local, due_at * 1000 < found.activated_at
-            listed_at = first_instant_of(trigger.local, "UTC") - EARLIEST_ZONE_MS
-        one = Pending(campaign, instance, due_at, listed_at, origin, segment=trigger.segment)
+        due_ms = due_at(trigger, timezone_of(self.traits(), self.campaigns.policy.timezone))
+        is_past = trigger.local is not None and due_ms * 1000 < found.activated_at
+        one = Pending(campaign, instance_of(trigger), due_ms, listed_at(trigger), origin, segment=trigger.segment)
         self._await(found, one)
         one.immediate = False
         if is_past:
