@@ -40,11 +40,15 @@ _REBALANCING: Final = frozenset({KafkaError.ILLEGAL_GENERATION, KafkaError.UNKNO
 
 
 class Due(NamedTuple):
-    """A request to send at a time. `tier`: the position of its tier; None for a request from outside of the tiers."""
+    """A request to send at a time. `tier`: the position of its tier; None for a request from outside of the tiers.
+
+    `bulk`: whether it is of a broadcast.
+    """
 
     request: Request
     due_ms: int
     tier: int | None
+    bulk: bool = False
 
 
 class Writer(Protocol):
@@ -229,7 +233,10 @@ class Agent:
             finish()
         settled = _after(len(requests), finish)
         traceparent = header(headers_of(message), "traceparent") if self.traced else None
-        return [Item(request, settled, tier, due_ms, origin=origin, traceparent=traceparent) for request, due_ms, tier in requests]
+        return [
+            Item(one.request, settled, one.tier, one.due_ms, origin=origin, bulk=one.bulk, traceparent=traceparent)
+            for one in requests
+        ]
 
     def _commit(self) -> None:
         self._committed_at = time.monotonic()

@@ -21,6 +21,7 @@ class Item:
     `batching`, `rate`: how the target gathers messages, and its requests a second, when the item was offered; `since`: when it
     entered its lane, monotonic in seconds.
     `origin`: the record of the request, which a transaction completes; None once one has.
+    `bulk`: whether it is of a broadcast, which triggers do not wait for.
     """
 
     request: Request
@@ -36,6 +37,7 @@ class Item:
     body_bytes: int = 0
     """The size of its body within a batch, with a comma; 0 without batches."""
     origin: Origin | None = None
+    bulk: bool = False
     traceparent: str | None = None
     """The trace context of its record; None while traces are off."""
 

@@ -227,6 +227,9 @@ class EmailSettings(KitSettings):
     request_topic: Annotated[
         str, Field(description="begin of the names of the topics of the requests; the channel is appended: delivery.requests.email")
     ] = topics.REQUESTS
+    bulk_topic: Annotated[
+        str, Field(description="begin of the names of the topics of the requests of broadcasts: delivery.bulk.email")
+    ] = topics.BULK
     definitions_topic: Annotated[str, Field(description="topic of the campaigns and targets")] = topics.DELIVERY_DEFINITIONS
     consent_topic: Annotated[str, Field(description="topic of the changes of consent")] = topics.CONSENT
     suppressions_topic: Annotated[str, Field(description="topic of the suppressed addresses")] = topics.SUPPRESSIONS
@@ -251,6 +254,11 @@ class EmailSettings(KitSettings):
     def request_topics(self) -> dict[str, str]:
         """Return channel -> topic of its requests, of the channels that this process sends."""
         return {channel: f"{self.request_topic}.{channel}" for channel in self.channels}
+
+    @property
+    def bulk_topics(self) -> dict[str, str]:
+        """Return channel -> topic of its requests of broadcasts."""
+        return {channel: f"{self.bulk_topic}.{channel}" for channel in self.channels}
 
     def give_up_seconds(self, channel: str) -> float:
         """Return the time limit of the messages of a channel."""
@@ -291,6 +299,7 @@ class EmailSettings(KitSettings):
         retries = topics.stage(f"{EMAIL}-retry")
         names = {
             **{topics.request_topic(channel): f"{self.request_topic}.{channel}" for channel in SENT_CHANNELS},
+            **{topics.bulk_topic(channel): f"{self.bulk_topic}.{channel}" for channel in SENT_CHANNELS},
             topics.DELIVERY: self.outcome_topic,
             "delivery.dlq": self.dead_letter_topic,
             EMAIL_GROUP: self.group,

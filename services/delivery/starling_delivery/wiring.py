@@ -222,7 +222,8 @@ def _build_messages(settings: EmailSettings) -> Delivery:
     }
     suppressions: Mapping[str, Suppressions] = {name: Suppressions(name) for name in channels}
     consent: Mapping[str, RecentConsent] = {name: RecentConsent(name) for name in channels}
-    registry, request_topics = Registry(settings.registry.url), list(settings.request_topics.values())
+    registry = Registry(settings.registry.url)
+    request_topics, bulk_topics = list(settings.request_topics.values()), list(settings.bulk_topics.values())
     # The topics of all channels have one schema.
     requests = retrying(_REGISTRY_SECONDS)(RegistryUnavailable, registry.codec, request_topics[0], "DeliveryRequested").decode
     retries = registry.codec(settings.retry_topic, "DeliveryRequested").decode
@@ -243,7 +244,7 @@ def _build_messages(settings: EmailSettings) -> Delivery:
 
     dispatcher = Routed({name: dispatcher_of(channel) for name, channel in channels.items()})
     inputs: tuple[Input, Input] = (
-        RequestInput(request_topics, requests, channels.keys(), definitions),
+        RequestInput([*request_topics, *bulk_topics], requests, channels.keys(), definitions, frozenset(bulk_topics)),
         MessageRetryInput(_retry_input(settings, retries, of_campaign), definitions),
     )
     stages = (EMAIL, f"{EMAIL}-retry")

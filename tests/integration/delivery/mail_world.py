@@ -26,6 +26,7 @@ from tests.unit.delivery.messages import definition, mail_campaign, mail_request
 
 SCHEMAS = {
     "request": "DeliveryRequested",
+    "bulk": "DeliveryRequested",
     "definitions": "DefinitionChanged",
     "retry": "DeliveryRequested",
     "outcome": "DeliveryReported",
@@ -35,7 +36,8 @@ SCHEMAS = {
 }
 TIERS = ("0.2s", "0.4s")
 REQUESTS = tuple(f"request.{channel}" for channel in sorted(SENT_CHANNELS))
-PARTITIONS = {**dict.fromkeys(REQUESTS, 2), "retry.0.2s": 2, "retry.0.4s": 2}
+BULK = tuple(f"bulk.{channel}" for channel in sorted(SENT_CHANNELS))
+PARTITIONS = {**dict.fromkeys((*REQUESTS, *BULK), 2), "retry.0.2s": 2, "retry.0.4s": 2}
 
 
 @dataclass
@@ -53,8 +55,8 @@ class MailWorld:
 
     def make_topics(self) -> list[str]:
         tiers = {f"retry.{tier}": SCHEMAS["retry"] for tier in TIERS}
-        schemas = {name: schema for name, schema in SCHEMAS.items() if name != "request"} | tiers
-        schemas |= dict.fromkeys(REQUESTS, SCHEMAS["request"])
+        schemas = {name: schema for name, schema in SCHEMAS.items() if name not in {"request", "bulk"}} | tiers
+        schemas |= dict.fromkeys((*REQUESTS, *BULK), SCHEMAS["request"])
         topics = [
             Topic(self.topic(name), schema, PARTITIONS.get(name, 1), False, "delete", 3_600_000, "FULL_TRANSITIVE")
             for name, schema in schemas.items()
@@ -79,9 +81,9 @@ class MailWorld:
         self.define("target", smtp_target(port, **target))
         self.define("campaign", mail_campaign(), "ACTIVATED")
 
-    def ask(self, users: Iterable[str], channel: str = "email", **more: Any) -> None:
-        """Write a request for each user."""
-        topic = self.topic(f"request.{channel}")
+    def ask(self, users: Iterable[str], channel: str = "email", *, kind: str = "request", **more: Any) -> None:
+        """Write a request for each user. `kind`: `bulk` for those of a broadcast."""
+        topic = self.topic(f"{kind}.{channel}")
         codec = self.registry.codec(topic, SCHEMAS["request"])
         for user in users:
             record = mail_request(user, channel=channel, **more)

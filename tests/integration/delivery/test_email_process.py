@@ -66,7 +66,8 @@ def test_mails_arrive_once_signed_and_each_refusal_has_its_outcome(world: MailWo
         },
     )  # fmt: skip
     users = [f"u{number}" for number in range(60)]
-    world.ask([*users, "gone", "grey", "spam", "sue"])
+    world.ask([*users[:30], "gone", "grey", "spam", "sue"])
+    world.ask(users[30:], kind="bulk")
     world.ask(["eve"], address="eve@example.net\r\nRCPT TO:<mallory@example.net>")
     world.ask(["ina"], context=context(name="Ina\r\nBcc: mallory@example.net"))
     world.ask(["old"], expires_at=1)

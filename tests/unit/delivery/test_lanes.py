@@ -20,10 +20,12 @@ def item(
     user: str = "ada",
     payload: str = "{}",
     batching: Batching | None = None,
+    *,
+    bulk: bool = False,
     **more: Any,
 ) -> Item:
     made = request() | {"workspace": workspace, "target_key": target, "user_id": user, "payload": payload} | more
-    return Item(made, lambda: None, batching=batching)
+    return Item(made, lambda: None, batching=batching, bulk=bulk)
 
 
 def fill(lanes: Lanes, count: int, workspace: str = "acme", target: str = "hook") -> list[Item]:
@@ -54,7 +56,7 @@ def test_every_message_is_taken_once_and_in_order_for_one_user_and_target(
     keys: list[tuple[str, str, str]], data: st.DataObject
 ) -> None:
     lanes = Lanes(data.draw(st.integers(1, 12)), MEGABYTE, 1000)
-    items = [item(*key) for key in keys]
+    items = [item(*key, bulk=data.draw(st.booleans())) for key in keys]
     waiting, running, taken = list(items), list[Item](), list[Item]()
     while waiting or running:
         if waiting and (not running or data.draw(st.booleans())):
@@ -281,6 +283,73 @@ def test_idle_lanes_are_forgotten() -> None:
             lanes.finish((one,), 0.0)
     lanes.forget_idle(0.0)
     assert lanes._workspaces == {}
+
+
+def of_broadcast(lanes: Lanes, count: int) -> list[Item]:
+    items = [item(user=f"member-{n}", bulk=True) for n in range(count)]
+    for one in items:
+        lanes.add(one, 0.0)
+    return items
+
+
+def sent_one_by_one(lanes: Lanes, count: int) -> list[Item]:
+    taken = []
+    for _ in range(count):
+        batch = lanes.take(0.0)
+        assert batch is not None
+        lanes.finish(batch, 0.0)
+        taken += batch
+    return taken
+
+
+def test_a_broadcast_gets_each_fifth_message_and_all_that_others_leave() -> None:
+    lanes = Lanes(4, MEGABYTE, 1000)
+    bulk = of_broadcast(lanes, 20)
+    plain = fill(lanes, 20)
+    taken = sent_one_by_one(lanes, 25)
+    assert [one.bulk for one in taken] == 5 * [*(4 * [False]), True]
+    assert [one for one in taken if not one.bulk] == plain
+    assert [one for one in taken if one.bulk] + sent_one_by_one(lanes, 15) == bulk
+
+
+def test_a_message_does_not_wait_for_the_broadcast_in_which_its_user_is_late() -> None:
+    lanes = Lanes(4, MEGABYTE, 1000)
+    bulk = of_broadcast(lanes, 20)
+    urgent = item(user="member-19")
+    lanes.add(urgent, 0.0)
+    # In the order of the user: the bulk message is first.
+    assert sent_one_by_one(lanes, 2) == [bulk[19], urgent]
+
+
+def test_a_broadcast_leaves_room_for_others_in_a_lane_and_in_memory() -> None:
+    lanes = Lanes(4, 64 * MEGABYTE, 10)
+    bulk = of_broadcast(lanes, 5)
+    assert lanes.admission(item(bulk=True), 0.0) is Admission.HOLD
+    assert lanes.admission(item(), 0.0) is Admission.ENTER
+    fill(lanes, 5)
+    assert lanes.admission(item(), 0.0) is Admission.HOLD
+    for one in bulk:
+        lanes.settle(one)
+    lanes = Lanes(8, 40 * MEGABYTE, 1000)
+    admitted = 0
+    while lanes.admission(one := item(payload="x" * MEGABYTE, bulk=True), 0.0) is Admission.ENTER:
+        lanes.add(one, 0.0)
+        admitted += 1
+    assert admitted == 5
+    assert lanes.admission(item(payload="x" * MEGABYTE), 0.0) is Admission.ENTER
+
+
+def test_of_a_slow_target_the_broadcast_is_postponed_first() -> None:
+    lanes = Lanes(1, MEGABYTE, 1000)
+    lanes.add(item(user="slow"), 0.0)
+    [slow] = take_all(lanes)
+    bulk = of_broadcast(lanes, 100)
+    plain = fill(lanes, 60)
+    assert lanes.admission(item(bulk=True), 3.0) is Admission.POSTPONE
+    assert lanes.shed(3.0) == bulk[4:]
+    assert lanes.admission(item(), 3.0) is Admission.POSTPONE
+    lanes.finish((slow,), 3.0)
+    assert lanes.drain("acme", "hook", 3.0) == plain + bulk[:4]
 
 
 @given(st.lists(st.tuples(st.sampled_from("abc"), st.sampled_from("xyz"), st.integers(1, 9)), max_size=80))

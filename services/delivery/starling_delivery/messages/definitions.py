@@ -6,6 +6,7 @@ from dataclasses import dataclass, field, replace
 from typing import Any, Final
 
 from starling_campaigns import Campaign, Target, parse_stored_campaign, parse_target, secrets_of_target
+from starling_campaigns.definitions.triggers import BroadcastTrigger
 from starling_common.cassandra.read_models import ARCHIVED, CAMPAIGN, TARGET
 from starling_common.outcome import Done, Outcome, Refused
 from starling_common.records.definitions import status_after
@@ -34,6 +35,11 @@ class KnownCampaign:
     def target(self) -> str:
         """The key of its target."""
         return self.versions[self.version].target
+
+    @property
+    def is_broadcast(self) -> bool:
+        """Whether its messages go to all members of a segment at one time."""
+        return isinstance(self.versions[self.version].trigger, BroadcastTrigger)
 
 
 @dataclass(frozen=True, slots=True)

@@ -9,23 +9,26 @@ from starling_common.telemetry.logs import log
 from starling_common.wire import DecodeError, Record
 from starling_delivery.agents import Due, RetryInput
 from starling_delivery.messages.definitions import Definitions
+from starling_delivery.policy import Request
 
 
 @dataclass(frozen=True)
 class RequestInput:
-    """The requests of the messenger for the channels of this process."""
+    """The requests of the messenger for the channels of this process. `bulk_topics`: those with the requests of broadcasts."""
 
     topics: Sequence[str]
     decode: Callable[[bytes], Record]
     channels: Collection[str]
     definitions: Definitions
+    bulk_topics: Collection[str] = ()
 
     def requests(self, message: Message) -> list[Due]:
         """Return the request of a record. It is due at its `not_before`, by the wall clock."""
         request = self.decode(message.value() or b"")
         if request["channel"] not in self.channels:
             return []
-        return [to_target(Due(request, request["not_before"], None), self.definitions)]
+        due = Due(request, request["not_before"], None, bulk=message.topic() in self.bulk_topics)
+        return [to_target(due, self.definitions)]
 
 
 @dataclass(frozen=True)
@@ -52,7 +55,11 @@ class MessageRetryInput:
                 "retry_left_to_the_webhook_process", topic=message.topic(), offset=message.offset(), error=str(error)
             )
             return []
-        return [to_target(due, self.definitions) for due in found]
+        return [to_target(due._replace(bulk=self._is_bulk(due.request)), self.definitions) for due in found]
+
+    def _is_bulk(self, request: Request) -> bool:
+        known = self.definitions.campaign(request["workspace"], request["campaign"] or "")
+        return known is not None and known.is_broadcast
 
 
 def to_target(due: Due, definitions: Definitions) -> Due:

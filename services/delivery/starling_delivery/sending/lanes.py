@@ -3,10 +3,13 @@
 Attempts and memory are shares of a workspace and, within it, of a target. Workspaces take turns, and so do the targets of one.
 Messages of one user to one target are sent in order, one after another. A target with batches gathers messages: an attempt sends
 several of them, also of one user. A target with a rate begins an attempt for each token of its bucket.
+
+The requests of broadcasts, which are bulk, have a half of the room of a lane. They are sent when no other message waits there, and
+each fifth message is one of them.
 """
 
 import heapq
-from collections import defaultdict, deque
+from collections import OrderedDict, defaultdict, deque
 from collections.abc import Iterator
 from dataclasses import dataclass, field
 from enum import Enum
@@ -28,6 +31,11 @@ _HANGING_SECONDS: Final = 2.0
 _LEAST_WAIT_SECONDS: Final = 0.001
 """The shortest wait for a token."""
 
+_BEFORE_BULK: Final = 4
+"""Other messages that are sent between two bulk ones."""
+
+_ROOM_OF_BULK: Final = 2
+"""The divisor of the room and of the memory that bulk messages may use."""
 
 Batch: TypeAlias = tuple[Item, ...]
 """The messages of one attempt, in the order of their arrival. A target without batches has one."""
@@ -67,17 +75,69 @@ class _Selection:
         return True
 
 
+class _Ready:
+    """The users with waiting messages and no attempt in progress, the next one first.
+
+    Those with bulk messages alone have a queue of their own. It gets each fifth turn, and every turn that the other queue leaves.
+    """
+
+    def __init__(self) -> None:
+        self._first: OrderedDict[str, None] = OrderedDict()
+        self._bulk: OrderedDict[str, None] = OrderedDict()
+        self._turns = 0
+
+    def __len__(self) -> int:
+        return len(self._first) + len(self._bulk)
+
+    def __iter__(self) -> Iterator[str]:
+        yield from self._first
+        yield from self._bulk
+
+    def append(self, user: str, *, bulk: bool) -> None:
+        """Add a user at the end of a queue. A user who is in the queue of bulk messages leaves it for another message."""
+        if not bulk:
+            self._bulk.pop(user, None)
+            self._first.setdefault(user)
+        elif user not in self._first:
+            self._bulk.setdefault(user)
+
+    def next(self) -> str:
+        """Return the user whose turn is next."""
+        return next(iter(self._queue()))
+
+    def pop(self) -> str:
+        """Remove and return the user whose turn is next."""
+        queue = self._queue()
+        self._turns = 0 if queue is self._bulk else self._turns + 1
+        return queue.popitem(last=False)[0]
+
+    def put_back(self, user: str, *, bulk: bool) -> None:
+        """Add a user at the begin of a queue."""
+        queue = self._bulk if bulk else self._first
+        queue[user] = None
+        queue.move_to_end(user, last=False)
+
+    def clear(self) -> None:
+        """Remove all users."""
+        self._first.clear()
+        self._bulk.clear()
+
+    def _queue(self) -> OrderedDict[str, None]:
+        return self._bulk if not self._first or (self._bulk and self._turns >= _BEFORE_BULK) else self._first
+
+
 @dataclass(eq=False)
 class _Lane:
     waiting: dict[str, deque[Item]] = field(default_factory=dict)
     """User -> messages that are not sent yet, in order."""
-    ready: deque[str] = field(default_factory=deque)
-    """The users with waiting messages and no attempt in progress."""
+    ready: _Ready = field(default_factory=_Ready)
     running: dict[Batch, float] = field(default_factory=dict)
     """Attempt in progress -> its start; the oldest is first."""
     busy: set[str] = field(default_factory=set)
     """The users of the attempts in progress."""
     messages: int = 0
+    bulk_messages: int = 0
+    """The waiting messages, and the bulk ones among them."""
     ready_messages: int = 0
     ready_bytes: int = 0
     """The number of waiting messages of ready users, and the size of their bodies."""
@@ -105,19 +165,18 @@ class _Lane:
 
     def add(self, item: Item, now: float) -> None:
         user = item.request["user_id"]
-        if user not in self.waiting:
-            self.waiting[user] = deque()
-            if user not in self.busy:
-                self.ready.append(user)
-        self.waiting[user].append(item)
+        self.waiting.setdefault(user, deque()).append(item)
         self.messages += 1
+        self.bulk_messages += item.bulk
         self.most = item.of_batch
         if user not in self.busy:
+            self.ready.append(user, bulk=item.bulk)
             self._count_ready(item, now)
 
     def start(self, now: float) -> Batch:
         chosen = self._choose()
         self.messages -= len(chosen)
+        self.bulk_messages -= sum(item.bulk for item in chosen)
         if chosen[0].batching is not None:
             is_whole = self.ready_messages >= self.most or self.ready_bytes >= chosen[0].most_bytes
             self.next_at = now if is_whole else min((self.waiting[user][0].sent_at for user in self.ready), default=inf)
@@ -129,7 +188,7 @@ class _Lane:
         """Remove and return the messages of the next attempt: those of ready users in turn, as many as fit."""
         chosen, skipped = _Selection(), list[str]()
         while self.ready and not chosen.is_full:
-            user = self.ready.popleft()
+            user = self.ready.pop()
             items, before = self.waiting[user], len(chosen.items)
             while items and not chosen.is_full and chosen.takes(items[0]):
                 self._discount(items.popleft())
@@ -141,7 +200,8 @@ class _Lane:
                 self._discount(item)
             if not items:
                 del self.waiting[user]
-        self.ready.extendleft(reversed(skipped))
+        for user in reversed(skipped):
+            self.ready.put_back(user, bulk=self._is_bulk(user))
         return chosen.items
 
     def finish(self, batch: Batch, now: float) -> None:
@@ -149,18 +209,22 @@ class _Lane:
         for user in dict.fromkeys(item.request["user_id"] for item in batch):
             self.busy.discard(user)
             if user in self.waiting:
-                self.ready.append(user)
+                self.ready.append(user, bulk=self._is_bulk(user))
                 for item in self.waiting[user]:
                     self._count_ready(item, now)
 
     def keep(self, count: int, now: float) -> list[Item]:
-        """Remove and return the waiting messages after the first `count`."""
-        items = sorted((item for queue in self.waiting.values() for item in queue), key=lambda item: item.sequence)
+        """Remove and return the waiting messages after the first `count`; bulk ones are the last."""
+        items = sorted((item for queue in self.waiting.values() for item in queue), key=lambda item: (item.bulk, item.sequence))
         self.waiting, self.messages, self.ready_messages, self.ready_bytes, self.next_at = {}, 0, 0, 0, inf
+        self.bulk_messages = 0
         self.ready.clear()
         for item in items[:count]:
             self.add(item, now)
         return items[count:]
+
+    def _is_bulk(self, user: str) -> bool:
+        return all(item.bulk for item in self.waiting[user])
 
     def _count_ready(self, item: Item, now: float) -> None:
         self.ready_messages += 1
@@ -193,6 +257,7 @@ class Lanes:
         self._rates = rates
         self._slots = Shares(slots)
         self._memory = Shares(memory_bytes)
+        self._bulk_memory = Shares(memory_bytes // _ROOM_OF_BULK)
         self._lane_messages = lane_messages
         self._workspaces: dict[str, _Workspace] = defaultdict(_Workspace)
         self._turns: deque[_Workspace] = deque()
@@ -210,24 +275,29 @@ class Lanes:
         A full lane of a prompt endpoint has room soon: the message and those after it in its partition wait for that. A full lane
         of a slow endpoint, or a workspace with more messages than its share, must not delay others: the message is postponed. A
         target with a rate has messages for a few seconds in its lane, at most a half of them new ones. Others are postponed until
-        their turn.
+        their turn. Bulk messages have a half of the room, so that they never fill a lane for other messages.
         """
         workspace = self._workspaces.get(item.workspace)
         lane = workspace.lanes.get(item.target) if workspace else None
-        waiting = lane.messages if lane else 0
+        part = _ROOM_OF_BULK if item.bulk else 1
+        waiting = 0 if lane is None else lane.bulk_messages if item.bulk else lane.messages
         slow = lane is not None and lane.is_slow(now)
-        if lane is not None and slow and waiting >= lane.slow_waiting:
+        if lane is not None and slow and waiting >= lane.slow_waiting // part:
             return Admission.POSTPONE
         bucket, most = self._bucket(item), self._lane_messages
         if bucket is not None:
             most = min(most, bucket.most_waiting * item.of_batch // (2 if item.tier is None else 1))
-        if waiting < most and self._memory.may_take(item.workspace, item.target, item.size_bytes):
+        if waiting < max(1, most // part) and self._has_memory(item):
             return Admission.ENTER
         if item.size_bytes > self._memory.free:
             return Admission.HOLD
         if bucket is not None:
             return Admission.RATED
         return Admission.HOLD if waiting and not slow else Admission.POSTPONE
+
+    def _has_memory(self, item: Item) -> bool:
+        place = item.workspace, item.target, item.size_bytes
+        return self._memory.may_take(*place) and (not item.bulk or self._bulk_memory.may_take(*place))
 
     def turn_seconds(self, item: Item, now: float) -> float:
         """Return the seconds until a message has its turn that is RATED."""
@@ -251,6 +321,8 @@ class Lanes:
         if item.batching is not None:
             item.body_bytes = len(item.request["payload"].encode(errors="replace")) + 1
         self._memory.take(item.workspace, item.target, item.size_bytes)
+        if item.bulk:
+            self._bulk_memory.take(item.workspace, item.target, item.size_bytes)
         workspace = self._workspaces[item.workspace]
         lane = workspace.lanes[item.target]
         lane.add(item, now)
@@ -286,6 +358,8 @@ class Lanes:
     def settle(self, item: Item) -> None:
         """Give back the memory of a message whose step is stored."""
         self._memory.give_back(item.workspace, item.target, item.size_bytes)
+        if item.bulk:
+            self._bulk_memory.give_back(item.workspace, item.target, item.size_bytes)
 
     def drain(self, workspace: str, target: str, now: float) -> list[Item]:
         """Remove and return all waiting messages of a target."""
@@ -323,7 +397,7 @@ class Lanes:
         return None
 
     def _start(self, lane: _Lane, target: str, now: float) -> Batch | None:
-        first = lane.waiting[lane.ready[0]][0]
+        first = lane.waiting[lane.ready.next()][0]
         if not self._slots.may_take(first.workspace, target):
             return None
         bucket = self._bucket(first)
