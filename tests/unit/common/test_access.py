@@ -99,8 +99,7 @@ def test_each_topic_is_written_by_a_service() -> None:
     services = [one for one in load_services(load_catalogue()) if one.name != "operator"]
     written = {right.name for one in services for right in one.rights if right.operation is Operation.WRITE}
     from_outside = {"catalog.products", "stream.clock", "dlq.replays", "delivery.requests", "delivery.retry"}
-    not_yet = {"messenger.broadcasts"}  # the API activates no broadcast until a broadcaster writes it
-    assert load_catalogue().topics.keys() - written == from_outside | not_yet
+    assert load_catalogue().topics.keys() - written == from_outside
 
 
 def test_each_consumer_group_that_the_code_names_is_a_right_of_a_service() -> None:

@@ -1,7 +1,6 @@
 """Adapter: which definitions the messenger has, as it reports in `messenger.progress`. Thread-safe."""
 
 import time
-from collections.abc import Mapping
 from typing import Final
 
 from confluent_kafka import OFFSET_END, KafkaException
@@ -11,22 +10,12 @@ from starling_common.kafka.clients import BrokerUnavailable, offsets
 from starling_common.kafka.followed_topic import FollowedTopic
 from starling_common.kafka.topic_range import range_consumer
 from starling_common.kafka.topics import DELIVERY_DEFINITIONS, MESSENGER_PROGRESS
-from starling_common.outcome import Done, Outcome, Skipped
-from starling_common.wire import Codec, Record, Registry
+from starling_common.wire import Codec, Registry
+from starling_messages.positions import Positions, behind_of, fold_positions
 
 _ANSWER_SECONDS: Final = 5.0
 _WAIT_SECONDS: Final = 10.0
 _POLL_SECONDS: Final = 0.05
-
-Positions = Mapping[int, int]
-"""Partition of the messenger -> the offset of `delivery.definitions` before which it has every definition."""
-
-
-def fold_progress(positions: Positions, _key: bytes, record: Record | None) -> Outcome[Positions]:
-    """Return the positions after one `SegmenterProgress` of the messenger."""
-    if record is None:
-        return Skipped("a tombstone")
-    return Done({**positions, record["partition"]: record["definitions"].get(DELIVERY_DEFINITIONS, 0)})
 
 
 class MessengerProgress:
@@ -37,7 +26,7 @@ class MessengerProgress:
         self._brokers = brokers
         self._registry = registry
         self._partitions = partitions
-        self.followed = FollowedTopic[Positions]((brokers, MESSENGER_PROGRESS), self._codec, dict, fold_progress)
+        self.followed = FollowedTopic[Positions]((brokers, MESSENGER_PROGRESS), self._codec, dict, fold_positions)
 
     def is_present(self) -> bool:
         """Return whether a messenger has ever run. Raises: BrokerUnavailable."""
@@ -62,8 +51,3 @@ class MessengerProgress:
 
     def _codec(self) -> Codec:
         return self._registry.codec(MESSENGER_PROGRESS, "SegmenterProgress")
-
-
-def behind_of(positions: Positions, partitions: int, end: int) -> list[int]:
-    """Return the partitions that do not have every definition before `end`."""
-    return [partition for partition in range(partitions) if positions.get(partition, 0) < end]
