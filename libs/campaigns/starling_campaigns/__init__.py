@@ -3,7 +3,7 @@
 from starling_campaigns.assignment import Assignment, assignment_of
 from starling_campaigns.channels import CHANNELS
 from starling_campaigns.definitions.campaign import Campaign, parse_campaign, parse_stored_campaign
-from starling_campaigns.definitions.lifecycle import frozen_errors, state_after, unsendable
+from starling_campaigns.definitions.lifecycle import frozen_errors, state_after
 from starling_campaigns.definitions.policy import parse_stored_policy
 from starling_campaigns.definitions.references import References
 from starling_campaigns.definitions.targets import Target, parse_target, secrets_of_target, shown_target, unmasked_target
@@ -38,5 +38,4 @@ __all__ = [
     "state_after",
     "target_schema",
     "unmasked_target",
-    "unsendable",
 ]

@@ -17,6 +17,7 @@ from starling_api.audit.topic import SCHEMA as AUDIT_SCHEMA
 from starling_api.audit.topic import AuditTopic
 from starling_api.backfills.backfills import BackfillPolicy, Backfills
 from starling_api.backfills.wiring import BackfillService
+from starling_api.campaigns.broadcasts import Broadcasts
 from starling_api.campaigns.messenger import MessengerProgress
 from starling_api.credentials.bodies import TOKEN, WRITE_KEY
 from starling_api.credentials.commands import CredentialCommands
@@ -179,7 +180,16 @@ def build_api(settings: ApiSettings) -> Api:
     publisher = Publisher(settings.kafka.brokers, registry, policy.awaits_backfill)
     backfills = Backfills(backfill.runs, backfill.topics.publish, wall_clock_micros)
     trait_progress = TraitProgress(settings.kafka.brokers, registry, stage("profiles"))
-    queries = Queries(definitions, audience, partitions, backfills.of_segment, settings.history_days, trait_progress.value)
+    broadcasts = Broadcasts(settings.kafka.brokers, registry)
+    queries = Queries(
+        definitions,
+        audience,
+        partitions,
+        backfills.of_segment,
+        settings.history_days,
+        trait_progress.value,
+        broadcasts.written,
+    )
     list_store = CassandraLists(database)
     zone_of = Timezones(settings.timezones).of
     limits = CostLimits(settings.segment_work, settings.segment_state_bytes)
@@ -242,7 +252,7 @@ def build_api(settings: ApiSettings) -> Api:
         return {"database": database.problem(), "tokens": tokens.followed.problem()}
 
     app = build_app(services, metrics, ready, origins, alive=threads.failures)
-    followed = [*(topic.followed for topic in (tokens, write_keys, messenger)), trait_progress]
+    followed = [*(topic.followed for topic in (tokens, write_keys, messenger, broadcasts)), trait_progress]
     audited = audited_states(database, settings.kafka.brokers, registry)
     stopping = threading.Event()
     audit = build_self_audit(settings, database, registry, audited, stopping.wait)

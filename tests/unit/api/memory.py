@@ -54,6 +54,7 @@ from starling_common.settings import Clock
 from starling_common.time.timezones import Timezones
 from starling_common.values import Workspace
 from starling_common.wire import Record
+from starling_messages.broadcast_progress import Written
 from starling_messages.state import PersonState
 from starling_rules.ledger import Run
 from tests.unit.api.memory_states import MemoryPasts, MemoryStates
@@ -435,6 +436,8 @@ class World:
     people: MemoryPeople = field(default_factory=MemoryPeople)
     history_days: int = 30
     computed: ComputedProgress | None = None
+    written: dict[tuple[str, str], Written] = field(default_factory=dict)
+    """How far broadcasts are written."""
 
     def __post_init__(self) -> None:
         self.created_tokens = MemoryCredentials(lambda: self.broker_is_down)
@@ -458,7 +461,15 @@ class World:
 
     @property
     def queries(self) -> Queries:
-        return Queries(self.reader, self.audience, 2, self.backfills.of_segment, self.history_days, lambda: self.computed)
+        return Queries(
+            self.reader,
+            self.audience,
+            2,
+            self.backfills.of_segment,
+            self.history_days,
+            lambda: self.computed,
+            lambda workspace, key: self.written.get((workspace, key)),
+        )
 
     @property
     def backfills(self) -> Backfills:

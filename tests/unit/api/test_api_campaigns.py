@@ -14,7 +14,7 @@ from jsonschema import Draft202012Validator
 from prometheus_client import CollectorRegistry
 
 from starling_api.app import build_app
-from starling_api.campaigns.messenger import behind_of
+from starling_api.campaigns.broadcasts import shown_broadcast
 from starling_api.definitions.kinds import CAMPAIGNS, TARGETS
 from starling_api.http.access.rate_limits import RateLimits, Rates
 from starling_api.messages.people import KnownPerson
@@ -23,6 +23,8 @@ from starling_campaigns import assignment_of, parse_stored_campaign
 from starling_campaigns.channels import CHANNELS
 from starling_common.http.rate_limits import Rate
 from starling_common.telemetry.metrics import Metrics
+from starling_messages.broadcast_progress import Written
+from starling_messages.positions import behind_of
 from starling_messages.state import PersonState
 from starling_policy import PastMessage
 from tests.campaign_documents import CONTENTS, campaign, documents, full_campaign, with_template
@@ -107,16 +109,6 @@ def test_without_a_messenger_a_draft_is_not_activated_and_the_answer_states_why(
     for operation in ("pause", "resume"):
         refused = call(shop, "POST", f"/v1/campaigns/win-back/{operation}", role="make")
         assert (refused.status_code, refused.json()["code"]) == (409, "not_activated")
-
-
-def test_a_broadcast_stays_a_draft_in_this_version() -> None:
-    shop = world()
-    shop.messenger = MemoryMessenger()
-    document = campaign(trigger={"broadcast": "vips", "at": "2026-12-01T09:00:00Z"}, delay=None)
-    assert call(shop, "POST", "/v1/campaigns", json=document, role="make").status_code == 201
-    answer = call(shop, "POST", "/v1/campaigns/win-back/activate", role="make")
-    assert (answer.status_code, answer.json()["code"]) == (501, "not_yet")
-    assert "broadcasts are not available yet" in answer.json()["message"]
 
 
 @pytest.mark.parametrize("channel", sorted(CHANNELS))
@@ -461,16 +453,43 @@ def test_huge_and_hostile_traits_fail_no_preview(size: int) -> None:
             assert answer.json()["errors"][0]["code"] in {"template_error", "template_too_large", "header_line_break"}
 
 
+BROADCAST = {"broadcast": "vips", "at": "2026-12-01T09:00:00Z"}
+
+
 def test_nothing_of_an_active_broadcast_changes() -> None:
-    shop = with_campaign(campaign(trigger={"broadcast": "vips", "at": "2026-12-01T09:00:00Z"}))
-    identity = (AUTHOR.workspace, "campaign", "win-back")
-    claim = shop.claims.newest_claims[identity]
-    active = replace(claim.change, action="ACTIVATED")
-    shop.claims.newest_claims[identity] = replace(claim, change=active)
-    shop.reader.shown[identity] = active.definition()
-    changed = campaign(trigger={"broadcast": "vips", "at": "2026-12-01T09:00:00Z"}, expires_after="2h")
+    shop = with_campaign(campaign(trigger=BROADCAST))
+    shop.messenger = MemoryMessenger()
+    answer = call(shop, "POST", "/v1/campaigns/win-back/activate", role="make")
+    assert (answer.status_code, answer.json()["status"]) == (200, "active")
+    shown = call(shop, "GET", "/v1/campaigns/win-back", role="see").json()
+    assert call(shop, "PUT", "/v1/campaigns/win-back", json=shown, role="make").status_code == 200
+    changed = campaign(trigger=BROADCAST, expires_after="2h")
     answer = call(shop, "PUT", "/v1/campaigns/win-back", json=changed, role="make")
     assert (answer.status_code, answer.json()["code"]) == (409, "frozen_field")
+
+
+@pytest.mark.parametrize(
+    ("written", "status", "expected"),
+    [
+        (Written(), "active", {"state": "waiting", "written": 0}),
+        (Written(40, 2, "ada"), "active", {"state": "writing", "written": 40}),
+        (Written(40, 2, "ada"), "paused", {"state": "writing", "written": 40}),
+        (Written(40, 2, "ada"), "archived", {"state": "done", "written": 40}),
+        (Written(90, 16, "", True), "active", {"state": "done", "written": 90}),
+    ],
+)
+def test_a_broadcast_shows_how_far_it_is_written(written: Written, status: str, expected: dict[str, Any]) -> None:
+    assert shown_broadcast(written, status) == expected
+
+
+def test_only_a_broadcast_shows_its_progress() -> None:
+    shop = with_campaign(campaign(trigger=BROADCAST))
+    assert call(shop, "GET", "/v1/campaigns/win-back", role="see").json()["broadcast"] is None
+    shop.written[AUTHOR.workspace, "win-back"] = Written(40, 2, "ada")
+    shown = call(shop, "GET", "/v1/campaigns/win-back", role="see").json()
+    assert shown["broadcast"] == {"state": "writing", "written": 40}
+    assert call(shop, "POST", "/v1/campaigns/win-back/dry-run", role="see").json()["segment"] == "vips"
+    assert "broadcast" not in call(with_campaign(), "GET", "/v1/campaigns/win-back", role="see").json()
 
 
 def test_the_schema_of_a_campaign_is_public() -> None:

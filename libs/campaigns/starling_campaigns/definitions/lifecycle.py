@@ -33,13 +33,6 @@ def state_after(operation: str, state: str) -> str | None:
     return TRANSITIONS[operation].get(state)
 
 
-def unsendable(campaign: Campaign) -> str | None:
-    """Return why this version cannot send the messages of a campaign; None if it can."""
-    if isinstance(campaign.trigger, BroadcastTrigger):
-        return "broadcasts are not available yet"
-    return None
-
-
 def frozen_errors(before: Campaign, after: Campaign) -> tuple[FieldError, ...]:
     """Return an error for each changed field that is frozen after the activation; of a broadcast everything is frozen."""
     changed = [

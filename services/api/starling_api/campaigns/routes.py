@@ -33,7 +33,8 @@ from starling_campaigns.definitions.lifecycle import ACTIVATE, PAUSE, RESUME
 from starling_campaigns.definitions.policy import POLICY_KEY
 
 _ACTIVATION: Final = """Validates the campaign again, and answers once the messenger has it: triggers received from then on count.
-Answers 501 for a broadcast, for a channel other than email, and if no messenger runs; 503 while a partition of it is behind."""
+A broadcast goes to the members at its instant. Answers 501 for a channel other than email, and if no messenger runs; 503 while a
+partition of it is behind."""
 _OPERATIONS: Final = (
     (ACTIVATE, _ACTIVATION),
     (PAUSE, "A draft, which was never activated, cannot be paused."),

@@ -58,7 +58,7 @@ from starling_api.http.errors import (
     VersionConflict,
 )
 from starling_api.ports import Claim, Claims, DefinitionReader, Messenger, NowMicros, Publish, Sleep
-from starling_campaigns import frozen_errors, parse_stored_campaign, state_after, unsendable
+from starling_campaigns import frozen_errors, parse_stored_campaign, state_after
 from starling_campaigns.definitions.lifecycle import ACTIVATE, PAUSE
 from starling_common.cassandra.read_models import ACTIVE, ARCHIVED, PAUSED
 from starling_common.sealing import KeyMissing
@@ -266,17 +266,15 @@ class Commands:
                 return self._in_messenger(current)
             if operation == ACTIVATE:
                 _read(CAMPAIGNS, before.document, self._known(CAMPAIGNS, author, except_key=key))
-                self._refuse_unsendable(key, before.document)
+                self._refuse_without_messenger(key)
             change = after(current, (paused if operation == PAUSE else activated)(before, author, self.now_micros()))
             if self._claim(change, before):
                 return self._in_messenger(self._carry_out(change, author))
         raise ResourceBusy(f"other requests keep changing {key!r}: send the request again")
 
-    def _refuse_unsendable(self, key: str, document: Mapping[str, Any]) -> None:
-        reason = unsendable(parse_stored_campaign(document))
-        if reason is None and (self.messenger is None or not self.messenger.is_present()):
+    def _refuse_without_messenger(self, key: str) -> None:
+        if self.messenger is None or not self.messenger.is_present():
             reason = "no messenger runs, which decides about the messages of active campaigns: start starling-messenger"
-        if reason is not None:
             raise NotAvailable(f"the campaign {key!r} is valid and stays a draft: {reason}")
 
     def _in_messenger(self, definition: Definition) -> Definition:

@@ -196,7 +196,7 @@ _IN_FORCE: Final = frozenset({ACTIVE, "backfilling", BOOTSTRAPPING})
 def refuse_read_only(document: object, current: Definition) -> None:
     """Compare the read-only fields of a body with the definition.
 
-    Derived fields are not compared: `as_of`, `size`, `used_by`, `backfill`, `progress`, and whether a segment is still
+    Derived fields are not compared: `as_of`, `size`, `used_by`, `backfill`, `progress`, `broadcast`, and whether a segment is still
     backfilling or a computed trait bootstrapping.
     Raises: ReadOnly with every field that differs.
     """

@@ -49,7 +49,7 @@ from starling_segments.parse.windows import WINDOW_FIELDS
 Document = dict[str, Any]
 
 READ_ONLY: Final = frozenset({
-    "version", "revision", "status", "created_at", "updated_at", "used_by", "as_of", "size", "backfill", "progress",
+    "version", "revision", "status", "created_at", "updated_at", "used_by", "as_of", "size", "backfill", "progress", "broadcast",
     "disabled", "disabled_because", "previous_secret_expires_at",
 })  # fmt: skip
 """Response fields that only the server writes. They are removed from a body after `refuse_read_only` has compared them."""

@@ -5,13 +5,15 @@ from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
 from typing import Any, Final
 
+from starling_api.campaigns.broadcasts import shown_broadcast
 from starling_api.definitions.definition import ACTIVE, BOOTSTRAPPING, USES, Definition, plain_status, segment_status, users_of
-from starling_api.definitions.kinds import SEGMENTS, TRAITS, Kind
+from starling_api.definitions.kinds import CAMPAIGNS, SEGMENTS, TRAITS, Kind
 from starling_api.http.errors import HistoryOff, NotFound
 from starling_api.http.pagination import PageOf, cut
 from starling_api.ports import AudienceReader, ComputedProgress, DefinitionReader, EventRow, ReportedProgress
 from starling_common.cassandra.read_models import ARCHIVED
 from starling_common.time.instants import format_instant
+from starling_messages.broadcast_progress import Written
 
 Document = dict[str, Any]
 
@@ -54,6 +56,8 @@ class Queries:
     """Lifetime of the events of users in the read model."""
     computed: Callable[[], ComputedProgress | None] = lambda: None
     """Returns how far the job of computed traits is; None if it is unknown."""
+    broadcast_of: Callable[[str, str], Written | None] = lambda _workspace, _key: None
+    """Returns how far the broadcast of a campaign (workspace, key) is written; None if that is not known."""
 
     def definition(self, kind: Kind, workspace: str, key: str) -> tuple[Definition, Document]:
         """Return a definition and its response document, also of an archived one. Raises: NotFound."""
@@ -68,6 +72,9 @@ class Queries:
             document["backfill"] = backfill
         if computed is not None and document["status"] == BOOTSTRAPPING:
             document["progress"] = _percent(computed)
+        if kind is CAMPAIGNS and "broadcast" in found.document.get("trigger", {}):
+            written = self.broadcast_of(workspace, key)
+            document["broadcast"] = None if written is None else shown_broadcast(written, document["status"])
         return found, document | {"as_of": _as_of(progress)}
 
     def definitions(self, kind: Kind, workspace: str, page: PageOf, wanted: Filter) -> Document:

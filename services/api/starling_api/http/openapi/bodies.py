@@ -42,6 +42,7 @@ _READ_ONLY_TYPES: Final[Mapping[str, Schema]] = {
     "used_by": {"type": ["array", "null"], "items": {"type": "string"}},
     "backfill": {"anyOf": [{"$ref": f"{_COMPONENTS}Backfill"}, {"type": "null"}]},
     "progress": {"anyOf": [{"$ref": f"{_COMPONENTS}TraitProgress"}, {"type": "null"}]},
+    "broadcast": {"type": ["object", "null"]},
     "disabled": {"type": ["boolean", "null"]},
     "size": {"type": ["integer", "null"]},
 }

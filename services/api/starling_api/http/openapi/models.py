@@ -341,6 +341,15 @@ class ListPageModel(PageModel[ListModel]):
     """One page of uploaded lists."""
 
 
+class BroadcastModel(BaseModel):
+    """How far a broadcast is written."""
+
+    state: Literal["waiting", "writing", "done"] = Field(
+        description="`waiting` for its instant, `writing` its members at the rate of the campaign, or `done`, as an archived one"
+    )
+    written: int = Field(description="Number of members that were written for the messenger, which decides about each of them")
+
+
 class CampaignModel(DefinitionModel):
     """A campaign, with the fields of its document."""
 
@@ -352,6 +361,9 @@ class CampaignModel(DefinitionModel):
     target: str
     variants: list[dict[str, Any]]
     status: Literal["draft", "active", "paused", "archived"]
+    broadcast: BroadcastModel | None = Field(
+        default=None, description="Of the answer to `GET` of a broadcast alone; null while the broker does not answer"
+    )
 
 
 class CampaignPageModel(PageModel[CampaignModel]):
