@@ -17,7 +17,7 @@ from starling_common.testing import Service, eventually, own_keyspace, running
 from tests.conftest import Stack
 from tests.secured_broker import Secured
 
-SERVICES = ("ingest", "normalizer", "segmenter", "projector", "api", "delivery", "messenger", "tracker")
+SERVICES = ("ingest", "normalizer", "segmenter", "projector", "api", "delivery", "messenger", "broadcaster", "tracker")
 USERS = (*SERVICES, "deploy", "audience-report", "auditor", "operator")
 WRITE_KEY, TOKEN = "a-write-key", "an-api-token"
 SECRETS_KEY = new_key("a")

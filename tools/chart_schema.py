@@ -14,6 +14,7 @@ from pydantic import BaseModel
 from pydantic_settings import BaseSettings
 
 from starling_api.settings import ApiSettings
+from starling_broadcaster.settings import BroadcasterSettings
 from starling_common.settings import SaslMechanism, SecurityProtocol
 from starling_delivery.settings import EmailSettings
 from starling_delivery.settings import Settings as DeliverySettings
@@ -38,6 +39,7 @@ MODELS: Final[Mapping[str, type[BaseSettings]]] = {
     "api": ApiSettings,
     "delivery": DeliverySettings,
     "messenger": MessengerSettings,
+    "broadcaster": BroadcasterSettings,
     "email": EmailSettings,
     "tracker": TrackerSettings,
     "scaler": ScalerSettings,

@@ -11,6 +11,7 @@ from pydantic.fields import FieldInfo
 from pydantic_settings import BaseSettings, NoDecode
 
 from starling_api.settings import ApiSettings
+from starling_broadcaster.settings import BroadcasterSettings
 from starling_common.deploy import DeploySettings
 from starling_common.deploy_acls import AclSettings
 from starling_common.http.server import PublicHttp
@@ -104,6 +105,7 @@ SECTIONS: Final = (
         EmailSettings,
         (KitSettings,),
     ),
+    Section("Broadcaster", f"`python -m starling_broadcaster`. {_SERVICE}", BroadcasterSettings),
     Section("Tracker", f"`python -m starling_tracker`. {_SERVICE}", TrackerSettings),
     Section(
         "Scaler", "`python -m starling_scaler`, which scales the normalizer and the segmenter on Kubernetes.", ScalerSettings, ()

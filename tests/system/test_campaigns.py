@@ -26,7 +26,9 @@ from tests.integration.stream.rig import wait_until
 from tests.system.conftest import Platform
 from tests.unit.tracker.providers import SECRET, notification
 
-PARTS = {"ingest", "normalizer-0", "segmenter-0", "projector-0", "api", "messenger-0", "delivery-email-0", "tracker"}
+PARTS = {
+    "ingest", "normalizer-0", "segmenter-0", "projector-0", "api", "messenger-0", "broadcaster", "delivery-email-0", "tracker",
+}  # fmt: skip
 NOON = "2026-01-05T12:00:00Z"
 USERS = [f"user-{number}" for number in range(200)]
 SMTP = {"key": "smtp", "channel": "email", "host": "127.0.0.1", "tls": "none", "from": "shop@example.com", "password": "s3cret"}
@@ -88,9 +90,9 @@ def bought(users: list[str], at: str = NOON) -> list[dict[str, Any]]:
     return [{"type": "track", "userId": user, "event": "Order Completed", "timestamp": at} for user in users]
 
 
-def requests(platform: Platform, campaign: str, people: list[str]) -> list[dict[str, Any]]:
+def requests(platform: Platform, campaign: str, people: list[str], topic: str = "delivery.requests.email") -> list[dict[str, Any]]:
     """Return the requests of a campaign to these people, in the order of each partition."""
-    found = records(platform, "delivery.requests.email", "DeliveryRequested")
+    found = records(platform, topic, "DeliveryRequested")
     return [one for one in found if one["campaign"] == campaign and one["user_id"] in people]
 
 
@@ -290,6 +292,47 @@ def test_a_broken_definition_and_a_hostile_trait_cost_no_one_else(platform: Plat
     send(platform, [{**joined, "userId": "huge", "properties": properties} for properties in odd])
     platform.settle()
     assert len(requests(platform, "welcome", ["huge"])) == 1
+
+
+def test_a_broadcast_goes_to_the_members_at_its_instant_once_although_the_broadcaster_is_killed(
+    platform: Platform, sink: SmtpSink
+) -> None:
+    people = [f"called-{number}" for number in range(120)]
+    members, leaving, gone, late = people[:90], people[90:100], people[100:], ["called-late-1", "called-late-2"]
+    after = "2026-03-08T12:00:00.001Z"
+    made(platform, "/v1/segments", {"key": "callers", "name": "Callers", "where": {"event": "Called", "within": "2d"}})
+    send(platform, known([*people, *late]))
+    # Some have left before the instant, and others leave a millisecond after it.
+    for users, instant in (
+        (gone, "2026-03-06T11:00:00Z"), (leaving, "2026-03-06T12:00:00.001Z"), (members, "2026-03-07T12:00:00Z"),
+    ):  # fmt: skip
+        send(platform, [{"type": "track", "userId": user, "event": "Called", "timestamp": instant} for user in users])
+    platform.settle()
+    activate(platform, "sale", {"broadcast": "callers", "at": "2026-03-08T12:00:00Z"}, rate=40)
+    shown = platform.api.get("/v1/campaigns/sale").json()
+    assert shown["broadcast"] == {"state": "waiting", "written": 0}
+    with killing(platform, "broadcaster", 2) as killed:
+        send(platform, [{"type": "track", "userId": user, "event": "Called", "timestamp": after} for user in late])
+        advance(platform, after)
+    assert killed
+    platform.settle()
+    done = platform.api.get("/v1/campaigns/sale").json()["broadcast"]
+    assert done["state"] == "done"
+    assert len(members) <= done["written"] <= len(members) + len(leaving)
+    found = requests(platform, "sale", [*people, *late], "delivery.bulk.email")
+    assert Counter(one["user_id"] for one in found) == Counter(members)
+    assert requests(platform, "sale", people) == []
+    for user in leaving:
+        items = [one for one in platform.api.get(f"/v1/users/{user}/messages").json()["items"] if one["campaign"] == "sale"]
+        assert [(one["status"], one["reason"]) for one in items] in ([], [("dropped", "left_segment")])
+
+    def called() -> list[str]:
+        return [address for address in sink.recipients() if address.startswith("called-")]
+
+    wait_until(lambda: len(called()) >= len(members), "every mail has arrived", 120)
+    assert Counter(called()) == Counter(f"{user}@example.com" for user in members)
+    frozen = platform.api.put("/v1/campaigns/sale", json={**shown, "rate": 50})
+    assert (frozen.status_code, frozen.json()["code"]) == (409, "frozen_field")
 
 
 def test_the_report_equals_the_log_although_the_projector_is_killed(platform: Platform) -> None:

@@ -24,6 +24,7 @@ FIXED: Mapping[str, int] = MappingProxyType(
         "cassandra": 5,
         "cassandra-storage": 6,
         "tracker": 7,
+        "broadcaster": 8,
     }
 )
 WORKERS: Mapping[str, int] = MappingProxyType(

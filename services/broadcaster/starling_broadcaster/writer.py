@@ -61,7 +61,8 @@ class Writer:
             if cause.args[0].fatal():
                 raise
             raise BrokerUnavailable(f"no transaction could be opened: {cause.args[0].str()}") from cause
-        codec, progress = self._codec(BROADCAST_PROGRESS), dict[tuple[str, str], Written]()
+        codec = self._codec(BROADCAST_PROGRESS)
+        progress: BroadcastProgress = {}
         for message in read_topic(self._brokers, BROADCAST_PROGRESS):
             value = message.value()
             try:

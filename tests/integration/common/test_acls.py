@@ -55,7 +55,6 @@ NOT_IN_THE_TEST = {
     ("segmenter", "segments.backfill-states"): "no backfill",
     ("projector", "projector.dlq"): "no refused record",
     ("messenger", "messenger.dlq"): "no refused record",
-    ("messenger", "delivery.bulk.email"): "no broadcast",
     ("api", "segments.backfills"): "no backfill",
     ("api", "computed-traits.definitions"): "no computed trait",
     ("api", "segments.membership-state"): "no self-audit",
@@ -84,6 +83,7 @@ def test_the_pipeline_works_with_the_computed_rights_alone(secure: Secure) -> No
                 pipeline.identify(user, {"email": f"{user}@example.com", "phone": "+4915112345678"})
                 pipeline.track(user, "Bought")
             eventually(lambda: pipeline.members("buyers") == {"ada", "grace"})
+            _broadcast(pipeline)
             _send_the_rest(pipeline)
             eventually(lambda: len(receivers[0].calls) == len(receivers[1].calls) == 2)
             eventually(lambda: pipeline.api.get("/v1/webhooks/hook-2").json()["status"] == "disabled")
@@ -92,7 +92,8 @@ def test_the_pipeline_works_with_the_computed_rights_alone(secure: Secure) -> No
         assert done.returncode == 0, done.stderr
         with ExitStack() as restored:
             stages = [
-                restored.enter_context(secure.process(name, ready=False)) for name in ("normalizer", "segmenter", "messenger")
+                restored.enter_context(secure.process(name, ready=False))
+                for name in ("normalizer", "segmenter", "messenger", "broadcaster")
             ]
             eventually(lambda: all(stage.is_ready() for stage in stages))
     decisions = secure.broker.decisions()
@@ -142,6 +143,23 @@ def _define(pipeline: Pipeline, secret: str, receivers: list[Receiver]) -> None:
         assert answer.is_success, answer.text
 
 
+def _broadcast(pipeline: Pipeline) -> None:
+    """Send a message to both members, whose instant has passed when they entered."""
+    entered = max(item["entered_at"] for item in pipeline.api.get("/v1/segments/buyers/members").json()["items"])
+    variants = [{"key": "a", "weight": 100, "content": {"subject": "Hello", "text": "Hello"}}]
+    campaign = {
+        "key": "sale",
+        "name": "Sale",
+        "channel": "email",
+        "target": "smtp",
+        "purpose": "transactional",
+        "variants": variants,
+    }
+    pipeline.define("/v1/campaigns", {**campaign, "trigger": {"broadcast": "buyers", "at": entered}})
+    eventually(partial(_is_activated, pipeline, "sale"))
+    eventually(lambda: pipeline.api.get("/v1/campaigns/sale").json()["broadcast"] == {"state": "done", "written": 2})
+
+
 def _is_activated(pipeline: Pipeline, key: str) -> bool:
     return pipeline.api.post(f"/v1/campaigns/{key}/activate").is_success
 
@@ -180,8 +198,8 @@ def _send_the_rest(pipeline: Pipeline) -> None:
         eventually(partial(_is_taken, pipeline, notification(mark)))
     answer = pipeline.api.post("/v1/suppressions/email", json={"addresses": ["bounced@example.com"]})
     assert answer.is_success, answer.text
-    # The mails, the text, the webhook and the notification.
-    eventually(lambda: len(_messages(pipeline)) == len(THANKS) + 4)
+    # The mails, the text, the webhook, the notification and the broadcast.
+    eventually(lambda: len(_messages(pipeline)) == len(THANKS) + 5)
     for message in _messages(pipeline):
         if message["status"] == "requested" and message["campaign"] in THANKS:
             bounced = of_mail._replace(user_id="grace", delivery_id=message["delivery_id"], campaign=message["campaign"])

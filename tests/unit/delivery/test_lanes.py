@@ -293,7 +293,7 @@ def of_broadcast(lanes: Lanes, count: int) -> list[Item]:
 
 
 def sent_one_by_one(lanes: Lanes, count: int) -> list[Item]:
-    taken = []
+    taken: list[Item] = []
     for _ in range(count):
         batch = lanes.take(0.0)
         assert batch is not None

@@ -15,6 +15,7 @@ from rich.table import Table
 
 from starling_cli.api_client import ApiClient
 from starling_cli.contexts import Target, checked_url, contexts_file, read_contexts
+from starling_cli.settle.broadcasts import is_unfinished
 from starling_cli.settle.broker import Offsetter
 from starling_cli.settle.progress import stages_of
 from starling_cli.settle.settle import Pipeline
@@ -131,14 +132,23 @@ def pipeline_of(instance: Instance) -> Iterator[Pipeline]:
     services = sorted({service_of(part.name) for part in report.parts})
     api = api_of(options)
 
-    def backfilling() -> list[str]:
+    def unfinished() -> list[str]:
         if "api" not in services:
             return []
         found = [segment for segment in api.segments() if segment.get("status") == "backfilling"]
-        return [f"segment {segment['key']} is backfilling" for segment in found]
+        return [f"segment {segment['key']} is backfilling" for segment in found] + (
+            [f"campaign {key} is being broadcast" for key in _broadcasts(api)] if "broadcaster" in services else []
+        )
 
     with closing(api), Offsetter(options.ports.address("kafka")) as offsets:
-        yield Pipeline(_settling(stages_of(load_catalogue().stages, services), options), offsets, backfilling)
+        yield Pipeline(_settling(stages_of(load_catalogue().stages, services), options), offsets, unfinished)
+
+
+def _broadcasts(api: ApiClient) -> list[str]:
+    """Return the keys of the broadcasts whose members are not all written although their instant has come."""
+    keys = [str(one["key"]) for one in api.definitions("/v1/campaigns") if "broadcast" in one["trigger"]]
+    found = [api.definition("/v1/campaigns", key) for key in keys]
+    return [str(one["key"]) for one in found if one is not None and is_unfinished(one)]
 
 
 def _settling(stages: Sequence[Stage], options: Options) -> Sequence[Stage]:
