@@ -15,6 +15,7 @@ from pydantic import SecretStr
 from pydantic_settings import BaseSettings
 
 from starling_api.settings import ApiSettings
+from starling_broadcaster.writer import TRANSACTION_MS as BROADCAST_MS
 from starling_common.deploy import DeploySettings
 from starling_common.deploy_acls import AclSettings
 from starling_common.http.outbound import addresses
@@ -493,6 +494,7 @@ def test_a_pod_has_more_time_to_stop_than_its_process_needs() -> None:
         "normalizer": default(MODELS["normalizer"], "transaction_timeout_seconds") + 10,
         "segmenter": default(MODELS["segmenter"], "transaction_timeout_seconds") + 10,
         "messenger": default(MODELS["messenger"], "transaction_timeout_seconds") + 10,
+        "broadcaster": BROADCAST_MS / 1000 + 10,
     }
     given = {pod.component: pod.spec.get("terminationGracePeriodSeconds") for pod in workloads(objects("production"))}
     assert {name for name, seconds in needed.items() if given[name] <= seconds} == set()
