@@ -96,8 +96,8 @@ class Pipeline:
     api: httpx.Client
     tracker: httpx.Client
 
-    def track(self, user: str, event: str) -> None:
-        answer = self.ingest.post("/v1/track", json={"userId": user, "event": event, "properties": {}})
+    def track(self, user: str, event: str, **properties: object) -> None:
+        answer = self.ingest.post("/v1/track", json={"userId": user, "event": event, "properties": properties})
         assert (answer.status_code, answer.json()["success"]) == (200, True), answer.text
 
     def identify(self, user: str, traits: Mapping[str, object]) -> None:

@@ -1,6 +1,7 @@
 """The pipeline on a real broker with SASL_SSL, where each service has only the rights that `starling deploy acls` computes."""
 
 import base64
+import json
 import os
 import shlex
 import subprocess
@@ -45,6 +46,9 @@ from tests.unit.tracker.providers import SECRET, notification
 THANKS = ("thanks", *(f"thanks-{number}" for number in range(2, 6)))
 """Campaigns that each send a mail to a user. As many soft bounces suppress an address."""
 PRINCIPALS = Principals("User:starling-{service}")
+BROWSER = {"endpoint": "https://push.example.com/1", "keys": {"auth": "AAAA", "p256dh": "AAAA"}}
+"""A subscription whose keys are none: its notifications bounce, and nothing is sent to another host."""
+
 KINDS = {Resource.TOPIC: "Topic", Resource.GROUP: "Group", Resource.TRANSACTIONAL_ID: "TransactionalId"}
 
 NOT_IN_THE_TEST = {
@@ -81,6 +85,7 @@ def test_the_pipeline_works_with_the_computed_rights_alone(secure: Secure) -> No
             _define(pipeline, secret, receivers)
             for user in ("ada", "grace"):
                 pipeline.identify(user, {"email": f"{user}@example.com", "phone": "+4915112345678"})
+                pipeline.track(user, "Push Subscribed", subscription=BROWSER)
                 pipeline.track(user, "Bought")
             eventually(lambda: pipeline.members("buyers") == {"ada", "grace"})
             _broadcast(pipeline)
@@ -187,8 +192,7 @@ def _send_the_rest(pipeline: Pipeline) -> None:
     assert answer.is_success, answer.text
     answer = pipeline.api.post("/v1/campaigns/text/test", json={"user": "ada", "to": ["+4915112345679"]})
     assert answer.is_success, answer.text
-    browser = '{"endpoint":"https://push.example.com/1","keys":{"auth":"AAAA","p256dh":"AAAA"}}'
-    answer = pipeline.api.post("/v1/campaigns/push/test", json={"user": "ada", "to": [browser]})
+    answer = pipeline.api.post("/v1/campaigns/push/test", json={"user": "ada", "to": [json.dumps(BROWSER)]})
     assert answer.is_success, answer.text
     of_mail = Link("default", "ada", "d-1", "email", "smtp", "news", None)
     link = Links(parse_keys(SECRETS_KEY, "test")).token(LinkKind.UNSUBSCRIBE, of_mail)
