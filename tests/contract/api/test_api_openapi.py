@@ -153,7 +153,7 @@ def test_responses_match_their_schemas(client: Client, openapi: dict[str, Any]) 
         ("GET", "/v1/campaigns/{key}/versions", "/v1/campaigns/win-back/versions", None, 200),
         ("POST", "/v1/campaigns/{key}/preview", "/v1/campaigns/win-back/preview", {"user": "ada"}, 404),
         ("GET", "/v1/campaigns/{key}/report", "/v1/campaigns/win-back/report", None, 200),
-        ("POST", "/v1/campaigns/{key}/test", "/v1/campaigns/win-back/test", {"user": "ada", "to": ["a@example.com"]}, 501),
+        ("POST", "/v1/campaigns/{key}/test", "/v1/campaigns/win-back/test", {"user": "ada", "to": ["+4915112345678"]}, 404),
         ("POST", "/v1/campaigns/{key}/dry-run", "/v1/campaigns/win-back/dry-run", None, 200),
         ("POST", "/v1/campaigns/{key}/activate", "/v1/campaigns/win-back/activate", None, 501),
         ("PUT", "/v1/policy", "/v1/policy", {"consent": {"email": "opt_out"}}, 200),
