@@ -128,13 +128,14 @@ def _edits(name: str, title: str) -> Iterator[_Edit]:
     yield _Edit(_CHANNELS, "the channel", _at_end(r"SENT_CHANNELS: Final = frozenset\(\{[^}]*", f', "{name}"'))
     target = f'    "{name}": {{"url": TargetField(_URL)}},\n'
     yield _Edit(_TARGETS, "the fields of a target", _at_end(r"CHANNEL_FIELDS: [^\n]*\{\n(?:(?: .*)?\n)*?(?=\})", target))
-    topic = (
-        f"  delivery.requests.{name}: {{schema: DeliveryRequested, key: profile, partitions: profile, retention: 7d, "
-        "compatibility: FULL_TRANSITIVE}\n"
-    )
-    yield _Edit(_TOPICS, "the topic", _at_end(r"(?:  delivery\.requests\.[a-z0-9_]+: .*\n)+", topic))
-    stage = f", delivery.requests.{name}"
-    yield _Edit(_TOPICS, "the input", _at_end(r"  - \{name: email, group: starling-email, inputs: \[[^\]]*", stage))
+    for kind in ("requests", "bulk"):
+        topic = (
+            f"  delivery.{kind}.{name}: {{schema: DeliveryRequested, key: profile, partitions: profile, retention: 7d, "
+            "compatibility: FULL_TRANSITIVE}\n"
+        )
+        yield _Edit(_TOPICS, "the topic", _at_end(rf"(?:  delivery\.{kind}\.[a-z0-9_]+: .*\n)+", topic))
+        inputs = r"  - \{name: email, group: starling-email, inputs: \[[^\]]*"
+        yield _Edit(_TOPICS, "the input", _at_end(inputs, f", delivery.{kind}.{name}"))
     limits = f'class {title}(ChannelLimits):\n    """How messages of the channel {name} are sent."""\n\n\n'
     yield _Edit(_SETTINGS, "the settings", _before("class EmailSettings(", limits))
     yield _Edit(

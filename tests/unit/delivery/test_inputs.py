@@ -36,7 +36,9 @@ def decode(data: bytes) -> Record:
 
 @pytest.mark.parametrize(("topic", "is_bulk"), [("delivery.requests.email", False), ("delivery.bulk.email", True)])
 def test_requests_of_the_bulk_topic_are_bulk_and_test_messages_of_a_broadcast_are_not(topic: str, is_bulk: bool) -> None:
-    source = RequestInput([], decode, "email", definitions(definition("campaign", BROADCAST, "ACTIVATED")), "delivery.bulk.email")
+    source = RequestInput(
+        [], decode, {"email"}, definitions(definition("campaign", BROADCAST, "ACTIVATED")), {"delivery.bulk.email"}
+    )
     [due] = source.requests(cast("Message", Found(topic, mail_request(campaign="sale"))))
     assert due.bulk is is_bulk
     assert source.requests(cast("Message", Found(topic, mail_request(channel="sms")))) == []
@@ -44,7 +46,7 @@ def test_requests_of_the_bulk_topic_are_bulk_and_test_messages_of_a_broadcast_ar
 
 def test_retries_of_a_broadcast_are_bulk() -> None:
     known = definitions(definition("campaign", BROADCAST, "ACTIVATED"), definition("campaign", mail_campaign(), "ACTIVATED"))
-    source = MessageRetryInput(RetryInput([], decode, "email", {"delivery.retry.5s": 0}, lambda _tier: 0), known)
+    source = MessageRetryInput(RetryInput([], decode, lambda _request: True, {"delivery.retry.5s": 0}, lambda _tier: 0), known)
     for campaign, is_bulk in (("sale", True), ("win-back", False), ("unknown", False), (None, False)):
         [due] = source.requests(cast("Message", Found("delivery.retry.5s", mail_request(campaign=campaign))))
         assert (due.bulk, due.tier) == (is_bulk, 0)

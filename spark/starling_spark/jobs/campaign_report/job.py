@@ -6,7 +6,7 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from typing import Final
 
-from pyspark.sql import DataFrame, SparkSession, types
+from pyspark.sql import DataFrame, SparkSession
 
 from starling_campaigns.lift import Arm, lift
 from starling_common.kafka.topics import CAMPAIGN_PROGRESS
@@ -58,7 +58,7 @@ def lifts(spark: SparkSession, found: DataFrame) -> DataFrame:
             key = variant, row["held_out"]
             sums[key] = sums[key].plus(Arm(row["people"], row["converted"], row["value"]))
     rows = [row for (workspace, campaign), sums in sorted(of_campaign.items()) for row in _lift_rows(workspace, campaign, sums)]
-    return spark.createDataFrame(rows, types.StructType.fromDDL(_LIFT_COLUMNS))
+    return spark.createDataFrame(rows, _LIFT_COLUMNS)
 
 
 def _lift_rows(workspace: str, campaign: str, sums: Mapping[tuple[str | None, bool], Arm]) -> Iterator[tuple[object, ...]]:
