@@ -188,7 +188,7 @@ def test_a_token_is_needed() -> None:
 
 def test_the_examples_of_the_reference_are_valid() -> None:
     page = (Path(__file__).parents[3] / "docs/reference/policy.md").read_text()
-    example = page.split("```json check\n")[1].split("```")[0]
+    example = page.split('```json title="check"\n')[1].split("```")[0]
     document = build_app(world().services, Metrics(CollectorRegistry()), dict).openapi()
     schema = {"$ref": "#/components/schemas/PolicyCheck", "components": document["components"]}
     Draft202012Validator(schema).validate(json.loads(example))

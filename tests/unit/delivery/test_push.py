@@ -94,13 +94,18 @@ def test_no_two_messages_are_encrypted_alike_and_another_implementation_decrypts
         (base64url(b"\x04" + bytes(64)), base64url(bytes(16))),
         (base64url(public(OTHER_CURVE)), base64url(bytes(16))),
     ],
+    ids=["a short secret", "no base64", "a short key", "no point", "another curve"],
 )
 def test_keys_that_are_none_are_refused(p256dh: str, auth: str) -> None:
     with pytest.raises(SubscriptionRefused, match="the keys of the subscription are invalid"):
         encrypted(b"x", Subscription("https://push.example/a", p256dh, auth))
 
 
-@pytest.mark.parametrize("key", [base64url(raw(EC_KEY)), base64.urlsafe_b64encode(raw(EC_KEY)).decode(), der(EC_KEY)])
+@pytest.mark.parametrize(
+    "key",
+    [base64url(raw(EC_KEY)), base64.urlsafe_b64encode(raw(EC_KEY)).decode(), der(EC_KEY)],
+    ids=["32 bytes", "with padding", "PKCS 8"],
+)
 def test_a_vapid_key_has_32_bytes_or_is_pkcs_8(key: str) -> None:
     found = VapidKey({"subject": "mailto:push@shop.example", "private_key": key})
     assert found.public == base64url(public(EC_KEY))

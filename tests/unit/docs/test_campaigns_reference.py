@@ -28,7 +28,7 @@ from tests.campaign_documents import REFERENCES, campaign
 
 PAGE = (Path(__file__).parents[3] / "docs/reference/campaigns.md").read_text()
 EXAMPLES: dict[str, Any] = {
-    name: json.loads(text) for name, text in re.findall(r"^```json ([a-z]+)\n(.*?)^```", PAGE, re.MULTILINE | re.DOTALL)
+    name: json.loads(text) for name, text in re.findall(r'^```json title="([a-z]+)"\n(.*?)^```', PAGE, re.MULTILINE | re.DOTALL)
 }
 
 

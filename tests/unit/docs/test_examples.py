@@ -17,7 +17,7 @@ ROOT = Path(__file__).parents[3]
 
 def blocks(path: str, kind: str) -> list[dict[str, Any]]:
     text = (ROOT / path).read_text()
-    found = re.findall(r"^```json *([a-z-]*)\n(.*?)^```", text, re.MULTILINE | re.DOTALL)
+    found = re.findall(r'^```json(?: title="([a-z-]+)")?\n(.*?)^```', text, re.MULTILINE | re.DOTALL)
     return [json.loads(body) for tag, body in found if tag == kind]
 
 

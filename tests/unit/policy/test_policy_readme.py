@@ -28,7 +28,7 @@ def test_the_stated_bounds_are_those_of_the_code() -> None:
 
 def test_the_examples_of_the_reference_are_accepted_and_every_check_and_reason_is_in_it() -> None:
     page = (Path(__file__).parents[3] / "docs/reference/policy.md").read_text()
-    examples = dict(re.findall(r"^```json ([a-z]+)\n(.*?)^```", page, re.MULTILINE | re.DOTALL))
+    examples = dict(re.findall(r'^```json title="([a-z]+)"\n(.*?)^```', page, re.MULTILINE | re.DOTALL))
     assert len(parse_policy(json.loads(examples["policy"])).caps) == 2
     rules = parse_campaign(json.loads(examples["campaign"]))
     plain = parse_campaign({"key": "win-back", "channel": "email"})
