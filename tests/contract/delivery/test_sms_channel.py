@@ -10,8 +10,10 @@ from urllib.parse import parse_qs
 import pytest
 
 from starling_delivery.channel import Again, Answer, Bounced, Delivered, Impossible, Message, Unknown
-from starling_delivery.channels.sms import SmsChannel
+from starling_delivery.channels.sms import SmsChannel, StatusCallbacks
 from starling_delivery.policy import Schedule, after_message
+from starling_messages.links import Links
+from starling_policy import address_digest
 from tests.contract.delivery.channel_contract import HttpChannelContract
 from tests.contract.delivery.endpoint import answering
 from tests.unit.delivery.messages import mail_request
@@ -50,6 +52,26 @@ class TestSms(HttpChannelContract):
         assert request.headers["content-type"] == "application/x-www-form-urlencoded"
         assert base64.b64decode(request.headers["authorization"].removeprefix("Basic ")).decode() == "AC1:tökén:1"
         assert self.form(0) == {"To": ["+4915112345678"], "From": ["+15005550006"], "Body": [text]}
+
+    def test_the_provider_is_asked_to_report_to_the_tracker_what_becomes_of_a_message(self) -> None:
+        links = Links({"k": b"k" * 32})
+
+        def opened() -> SmsChannel:
+            channel = self.open()
+            assert isinstance(channel, SmsChannel)
+            channel.callbacks = StatusCallbacks("https://links.example.com", links)
+            return channel
+
+        message = replace(self.message(), campaign="news", purpose="marketing")
+        assert self.send(opened, message, replace(message, is_test=True)) == [Delivered(201)] * 2
+        addresses = sorted(self.form(number)["StatusCallback"][0] for number in range(2))
+        begin = f"https://links.example.com/p/{message.workspace}/{message.target_key}?starling="
+        assert addresses[1] == f"{begin}test"
+        found = links.read_callback(addresses[0].removeprefix(begin))
+        assert found is not None
+        assert (found.link.delivery_id, found.link.channel, found.link.campaign) == (message.delivery_id, "sms", "news")
+        assert found.digest == address_digest(message.address)
+        assert "/p/a%2Fb/" in StatusCallbacks("https://links.example.com", links).url(replace(message, workspace="a/b"))
 
     @pytest.mark.parametrize("code", [21211, 21214, 21612, 21614, 21617])
     def test_what_concerns_the_number_or_the_text_is_impossible(self, code: int) -> None:

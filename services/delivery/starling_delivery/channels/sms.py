@@ -1,6 +1,8 @@
 """Adapter: the SMS channel: one message of Twilio's API, or of a provider with the same one, at most once."""
 
-from typing import Any, Final
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any, Final, Self
 from urllib.parse import quote, urlencode
 
 from starling_campaigns.bounds import MAX_SMS_SEGMENTS
@@ -8,6 +10,10 @@ from starling_campaigns.channels import SMS
 from starling_campaigns.sms import sms_size
 from starling_delivery.channel import AT_MOST_ONCE, Again, Answer, Bounced, Delivered, Gone, Impossible, Message, Unknown
 from starling_delivery.channels.http import HttpAnswer, HttpChannel, MaybeSent, NotSent
+from starling_delivery.messages.callback import callback_token
+from starling_delivery.messages.definitions import Definitions
+from starling_delivery.settings import EmailSettings, KitSettings
+from starling_messages.links import CALLBACK_FIELD, Links
 from starling_policy.checks import is_address
 
 UNSUBSCRIBED: Final = 21610
@@ -28,11 +34,34 @@ _REFUSED: Final = frozenset({400, 405, 406, 411, 413, 414, 415, 422})
 _MOST_DETAIL: Final = 300
 
 
+@dataclass(frozen=True, slots=True)
+class StatusCallbacks:
+    """Where providers report what became of an SMS. `base_url`: of the tracker, without a slash at its end."""
+
+    base_url: str
+    links: Links
+
+    def url(self, message: Message) -> str:
+        """Return the address that the provider calls about a message."""
+        place = f"{quote(message.workspace, safe='')}/{quote(message.target_key, safe='')}"
+        return f"{self.base_url}/p/{place}?{CALLBACK_FIELD}={callback_token(message, SMS, self.links)}"
+
+
 class SmsChannel(HttpChannel):
     """Sends SMS through the provider of the target."""
 
     name = SMS
     semantics = AT_MOST_ONCE
+    callbacks: StatusCallbacks | None = None
+    """None without a tracker: then nothing is known of an SMS after the provider has taken it."""
+
+    @classmethod
+    def open(cls, settings: KitSettings, definitions: Definitions, passed: Callable[[str], None]) -> Self:
+        """Return a channel with its own HTTP client."""
+        channel = super().open(settings, definitions, passed)
+        if isinstance(settings, EmailSettings) and settings.email.tracker_url is not None:
+            channel.callbacks = StatusCallbacks(str(settings.email.tracker_url).rstrip("/"), Links(settings.link_keys))
+        return channel
 
     async def send(self, message: Message) -> Answer:
         """Make one attempt and return its result. Only `Again` allows another one: the provider surely has not taken the SMS."""
@@ -43,7 +72,10 @@ class SmsChannel(HttpChannel):
             return Impossible(reason)
         account = target["account_sid"]
         url = f"{target['base_url'].rstrip('/')}/2010-04-01/Accounts/{quote(account, safe='')}/Messages.json"
-        form = urlencode({"To": message.address, "From": target["from"], "Body": message.content["text"]})
+        fields = {"To": message.address, "From": target["from"], "Body": message.content["text"]}
+        if self.callbacks is not None:
+            fields["StatusCallback"] = self.callbacks.url(message)
+        form = urlencode(fields)
         headers = {"content-type": "application/x-www-form-urlencoded", "accept": "application/json"}
         try:
             answer = await self.http.post(url, form, headers, auth=(account, target["auth_token"]))

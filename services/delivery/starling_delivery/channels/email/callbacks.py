@@ -7,8 +7,8 @@ from typing import Any, Final
 from starling_campaigns.definitions.targets import SENDGRID, SES
 from starling_delivery.channel import Message
 from starling_delivery.channels.email.signing import Header
-from starling_messages.links import CALLBACK_FIELD, CALLBACK_HEADER, TEST, Callback, Link, Links
-from starling_policy import address_digest
+from starling_delivery.messages.callback import callback_token
+from starling_messages.links import CALLBACK_FIELD, CALLBACK_HEADER, Links
 
 _EMAIL: Final = "email"
 _LINE_CHARACTERS: Final = 700
@@ -40,24 +40,11 @@ def provider_headers(message: Message, callbacks: Mapping[str, Any] | None, link
     if provider == SES and callbacks.get("configuration_set"):
         headers.append((b"X-SES-CONFIGURATION-SET", b" " + callbacks["configuration_set"].encode("ascii")))
     if links is not None:
-        token = _folded(TEST if message.is_test else links.callback_token(_callback(message)))
+        token = _folded(callback_token(message, _EMAIL, links))
         headers.append((CALLBACK_HEADER.encode(), b" " + token))
         if provider == SENDGRID:  # its events have no header of the mail
             headers.append((b"X-SMTPAPI", b' {"unique_args":\r\n {"%b":\r\n "%b"}}' % (CALLBACK_FIELD.encode(), token)))
     return ProviderHeaders(headers, _REPLACED.get(provider, frozenset()))
-
-
-def _callback(message: Message) -> Callback:
-    link = Link(
-        message.workspace,
-        message.user_id,
-        message.delivery_id,
-        _EMAIL,
-        message.target_key,
-        message.campaign,
-        message.purpose,
-    )
-    return Callback(link, address_digest(message.address))
 
 
 def _folded(token: str) -> bytes:
