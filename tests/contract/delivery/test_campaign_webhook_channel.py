@@ -41,6 +41,10 @@ class TestCampaignWebhook(HttpChannelContract):
         self.send(self.open, self.message(text="Hello"))
         assert self.endpoint.requests[0].headers["content-type"] == "text/plain; charset=utf-8"
 
+    def test_a_test_says_so(self) -> None:
+        self.send(self.open, self.message(), replace(self.message(), is_test=True))
+        assert sorted(request.headers.get("starling-test", "") for request in self.endpoint.requests) == ["", "true"]
+
     def test_410_ends_the_message(self) -> None:
         assert self.answer_to(answering(410)) == Gone("the endpoint answered 410 Gone", 410)
 

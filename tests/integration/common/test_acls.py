@@ -194,6 +194,8 @@ def _send_the_rest(pipeline: Pipeline) -> None:
     assert answer.is_success, answer.text
     answer = pipeline.api.post("/v1/campaigns/push/test", json={"user": "ada", "to": [json.dumps(BROWSER)]})
     assert answer.is_success, answer.text
+    answer = pipeline.api.post("/v1/campaigns/post/test", json={"user": "ada", "to": ["http://127.0.0.1:9"]})
+    assert answer.is_success, answer.text
     of_mail = Link("default", "ada", "d-1", "email", "smtp", "news", None)
     link = Links(parse_keys(SECRETS_KEY, "test")).token(LinkKind.UNSUBSCRIBE, of_mail)
     answer = pipeline.tracker.post(f"/u/{link}")

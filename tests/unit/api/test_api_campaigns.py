@@ -334,10 +334,19 @@ def test_only_a_marketer_tests_and_only_what_can_be_sent() -> None:
     assert call(shop, "POST", "/v1/campaigns/none/test", json=body, role="make").status_code == 404
     assert call(shop, "DELETE", "/v1/campaigns/win-back", role="make").status_code == 204
     assert call(shop, "POST", TEST, json=body, role="make").json()["code"] == "archived"
-    web = world()
-    web.commands.define(CAMPAIGNS, AUTHOR, campaign(channel="webhook", target="hook"))
-    know(web, "ada", {})
-    assert call(web, "POST", TEST, json=body, role="make").status_code == 501
+
+
+def test_a_webhook_is_tested_at_the_endpoint_of_its_target() -> None:
+    content = {"body": '{"name": "{{ traits.name }}"}'}
+    shop = with_campaign(campaign("webhook", variants=[{"key": "a", "weight": 100, "content": content}]))
+    know(shop, "ada", {"name": "Ada"})
+    target = call(shop, "GET", f"/v1/targets/{campaign('webhook')['target']}", role="see").json()
+    answer = call(shop, "POST", TEST, json={"user": "ada", "to": [target["url"]]}, role="make")
+    assert answer.status_code == 202, answer.text
+    assert [(channel, one["address"]) for channel, one in shop.people.tests] == [("webhook", target["url"])]
+    refused = call(shop, "POST", TEST, json={"user": "ada", "to": ["https://other.example.com/"]}, role="make").json()
+    assert [(error["pointer"], error["code"]) for error in refused["errors"]] == [("/to/0", "bad_address")]
+    assert target["url"] in refused["errors"][0]["expected"]
 
 
 BROWSER = '{"endpoint":"https://push.example/a","keys":{"auth":"YXV0aA","p256dh":"cHVibGlj"}}'

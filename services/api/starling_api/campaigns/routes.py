@@ -33,8 +33,7 @@ from starling_campaigns.definitions.lifecycle import ACTIVATE, PAUSE, RESUME
 from starling_campaigns.definitions.policy import POLICY_KEY
 
 _ACTIVATION: Final = """Validates the campaign again, and answers once the messenger has it: triggers received from then on count.
-A broadcast goes to the members at its instant. Answers 501 for a channel other than email, and if no messenger runs; 503 while a
-partition of it is behind."""
+A broadcast goes to the members at its instant. Answers 501 if no messenger runs, and 503 while a partition of it is behind."""
 _OPERATIONS: Final = (
     (ACTIVATE, _ACTIVATION),
     (PAUSE, "A draft, which was never activated, cannot be paused."),
@@ -100,7 +99,7 @@ def _add_test(router: APIRouter) -> None:
         summary="Send a test message of a campaign",
         operation_id="test_campaign",
         status_code=202,
-        responses={202: {"model": TestMessagesModel}, **problems(*COMMON, 404, 409, 413, 422, 501)},
+        responses={202: {"model": TestMessagesModel}, **problems(*COMMON, 404, 409, 413, 422)},
         openapi_extra=body_of("CampaignTestRequest"),
     )
 
@@ -174,7 +173,8 @@ def _preview(
 
 
 def _test(key: str, services: UsedServices, write: Annotated[Write, Depends(unversioned_write_with_body(Role.EDITOR))]) -> Response:
-    """Sends the message to the addresses, rendered with the traits of the user, with `[Test]` before the subject. Only the
+    """Sends the message to the addresses, rendered with the traits of the user, with `[Test]` before the subject; that of a webhook
+    to the URL of its target, with the header `starling-test: true`. Only the
     suppression of an address holds it back. The message is counted nowhere, has no effect on the user, and its outcomes are no
     events.
     """

@@ -1,25 +1,25 @@
 """Core: test messages of a campaign, which are really sent and counted nowhere."""
 
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Final
 
 from starling_api.campaigns.preview import FIELDS, RequestedPreview, fields_of, read_preview, rendered_for, stored_campaign
 from starling_api.definitions.definition import Author
 from starling_api.definitions.kinds import CAMPAIGNS, TARGETS
-from starling_api.http.errors import Archived, NotAvailable
+from starling_api.http.errors import Archived
 from starling_api.users.queries import Queries
-from starling_campaigns.channels import PUSH, SENT_CHANNELS
+from starling_campaigns.channels import PUSH, WEBHOOK
 from starling_common.cassandra.read_models import ARCHIVED
 from starling_common.values import deterministic_id
 from starling_messages.devices import is_reached
-from starling_policy.checks import ADDRESSED_CHANNELS, is_address
+from starling_policy.checks import is_address
 from starling_segments import DefinitionRefused, FieldError
 from starling_segments.language.validation import finish
 
 Document = dict[str, Any]
 
 MAX_ADDRESSES: Final = 10
-_TESTED_CHANNELS: Final = ADDRESSED_CHANNELS | {PUSH}
 _EXPECTED: Final = f"1 to {MAX_ADDRESSES} different addresses"
 
 
@@ -49,8 +49,7 @@ def requested_test(document: object) -> RequestedTest:
 def test_requests(queries: Queries, author: Author, key: str, wanted: RequestedTest) -> tuple[str, list[Document]]:
     """Return the channel and the requests of test messages, which differ in address and id alone.
 
-    Raises: NotFound (campaign or user), Archived, NotAvailable (the channel), DefinitionRefused (a bad address, a missing value, or
-    as `rendered_for`).
+    Raises: NotFound (campaign or user), Archived, DefinitionRefused (a bad address, a missing value, or as `rendered_for`).
     """
     workspace = author.workspace
     campaign = stored_campaign(queries, workspace, key)
@@ -58,15 +57,8 @@ def test_requests(queries: Queries, author: Author, key: str, wanted: RequestedT
     target = queries.reader.definition(workspace, TARGETS.name, campaign.target)
     if definition is None or definition.status == ARCHIVED or target is None or target.status == ARCHIVED:
         raise Archived(f"the campaign {key!r} or its target {campaign.target!r} is archived: nothing can be sent")
-    channel, of_target = campaign.rules.channel, str(target.document["channel"])
-    if channel not in SENT_CHANNELS or channel not in _TESTED_CHANNELS:
-        raise NotAvailable(f"tests in the channel {channel}: use {', '.join(sorted(SENT_CHANNELS & _TESTED_CHANNELS))}")
-    expected = f"a device that the target reaches ({of_target})" if channel == PUSH else f"an address of the channel {channel}"
-    errors = [
-        FieldError(f"/to/{i}", "bad_address", "the value is not an address of the channel", expected)
-        for i, one in enumerate(wanted.to)
-        if not (is_reached(one, of_target) if channel == PUSH else is_address(channel, one))
-    ]
+    channel = campaign.rules.channel
+    errors = _address_errors(channel, target.document, wanted.to)
     if errors:
         raise DefinitionRefused(tuple(errors))
     preview = wanted.preview
@@ -89,4 +81,24 @@ def test_requests(queries: Queries, author: Author, key: str, wanted: RequestedT
             "context": {"traits": traits, "event": preview.event},
         }
         for address in wanted.to
+    ]
+
+
+def _address_errors(channel: str, target: Mapping[str, Any], to: Sequence[str]) -> list[FieldError]:
+    """Return an error for each address that the campaign cannot write to. `target`: its document."""
+    expected = f"an address of the channel {channel}"
+    if channel == PUSH:
+        expected = f"a device that the target reaches ({target['channel']})"
+    elif channel == WEBHOOK:
+        expected = f"the URL of the target: {target['url']}"
+
+    def is_right(address: str) -> bool:
+        if channel == PUSH:
+            return is_reached(address, str(target["channel"]))
+        return address == target["url"] if channel == WEBHOOK else is_address(channel, address)
+
+    return [
+        FieldError(f"/to/{i}", "bad_address", "the value is not an address of the channel", expected)
+        for i, address in enumerate(to)
+        if not is_right(address)
     ]

@@ -31,6 +31,8 @@ class CampaignWebhookChannel(HttpChannel):
         headers = signed_headers([target["secret"]], message.message_id, body, wall_clock_ms())
         if _parsed(body) is _NO_JSON:
             headers["content-type"] = "text/plain; charset=utf-8"
+        if message.is_test:
+            headers["starling-test"] = "true"
         try:
             answer = await self.http.post(target["url"], body, headers)
         except NotSent as error:
