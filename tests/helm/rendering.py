@@ -20,14 +20,14 @@ CUSTOM: Final = ("keda.sh/v1alpha1", "monitoring.coreos.com/v1", "gateway.networ
 Manifest = Mapping[str, Any]
 
 
-class StrictLoader(yaml.SafeLoader):
+class StrictLoader(yaml.CSafeLoader):
     """Refuses a mapping with the same key twice, which Kubernetes would resolve silently."""
 
     def construct_mapping(self, node: yaml.MappingNode, deep: bool = False) -> dict[Any, Any]:
         """Return the mapping. Raises: ValueError."""
         keys = [self.construct_object(key, deep=deep) for key, _ in node.value]
-        twice = {key for key in keys if keys.count(key) > 1}
-        if twice:
+        if len(set(keys)) < len(keys):
+            twice = {key for key in keys if keys.count(key) > 1}
             raise ValueError(f"line {node.start_mark.line + 1}: keys that are there twice: {twice}")
         return super().construct_mapping(node, deep=deep)
 

@@ -1,0 +1,379 @@
+"""Faults of everything that delivers, under load, then the comparison: `python -m tests.faults_delivery.run --seed 7`.
+
+Real purchases cause the messages of a campaign by mail, and of a broadcast by webhook, while their processes, the broker and the
+database are killed, slowed and stopped. What was decided equals a pandas computation and the members by pandas; no mail came twice;
+what is unknown is bounded by the kills; every message of the broadcast came; the report equals the log; who unsubscribed is not
+written to again. Exit code 1 otherwise. The seed decides the faults, not the instants.
+"""
+
+import argparse
+import random
+import re
+import signal
+import sys
+import tempfile
+import time
+from collections import Counter
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from email import message_from_bytes
+from pathlib import Path
+from typing import Any, Final
+
+import httpx
+
+from starling_cli.api_client import ApiClient, ApiRefused
+from starling_cli.commands.common import pipeline_of
+from starling_cli.settle.settle import settle
+from starling_cli.stream_clock import StreamClock
+from starling_common.kafka.topic_range import read_topic
+from starling_common.kafka.topics import CAMPAIGN_PROGRESS, DELIVERY
+from starling_common.time.instants import parse_instant
+from starling_common.wire import Registry
+from starling_demo.dataset import Purchase, load_purchases
+from starling_demo.expected import Changes, expected_changes
+from starling_demo.expected_messages import differences, expected_messages
+from starling_demo.load import LoadFailed, send_purchases
+from starling_demo.observed import read_messages
+from starling_demo.scenario import END, POLICY, SEGMENTS, WIN_BACK
+from starling_local.instance import Instance
+from starling_local.stack.parts.services import API_TOKEN, WRITE_KEY
+from starling_local.testing import Addresses, embedded
+from tests.faults.findings import Findings
+from tests.faults.provenance import Provenance
+from tests.faults_delivery.sides import Endpoint, MailServer
+from tests.faults_platform.processes import Durations, Finding, Processes
+from tests.faults_platform.report import Checkpoint, Report, table
+from tests.faults_platform.schedule import Wave, first_faults, one_round
+
+SERVICES: Final = (
+    "ingest", "normalizer-0", "segmenter-0", "projector-0", "api", "messenger-0", "broadcaster", "delivery-email-0", "tracker",
+)  # fmt: skip
+HIT: Final = (
+    "kafka", "cassandra", "normalizer-0", "segmenter-0", "messenger-0", "broadcaster", "delivery-email-0", "tracker",
+)  # fmt: skip
+"""The parts that the faults hit. The faults of the others are those of `make faults-platform`."""
+DURATIONS: Final = Durations(stop_seconds=40.0, slow_seconds=6.0, gap_seconds=(0.5, 2.0))
+BROADCAST_AT: Final = "1998-03-01T00:00:00Z"
+BROADCAST: Final[dict[str, Any]] = {
+    "key": "spring",
+    "name": "Spring",
+    "trigger": {"broadcast": "lapsing", "at": BROADCAST_AT},
+    "purpose": "transactional",
+    "channel": "webhook",
+    "target": "endpoint",
+    "rate": 200,
+    "variants": [{"key": "a", "weight": 100, "content": {"body": '{"user": {{ user_id|tojson }}}'}}],
+}
+_CAUSES: Final = ("repeat-buyers", "lapsing")
+_UNSUBSCRIBED: Final = 40
+_IN_FLIGHT: Final = 64
+"""At most so many mails of one process can be under way when it is killed."""
+_LAST_SECONDS: Final = 420.0
+"""A message that finds its target busy twice waits for 5 minutes."""
+_SETTLE_SECONDS: Final = 900.0
+
+
+@dataclass(frozen=True)
+class Scale:
+    """`customers`: those with the lowest numbers."""
+
+    customers: int = 6_000
+
+
+class World:
+    """The running instance, with the other sides of its channels."""
+
+    def __init__(self, at: Addresses, report: Report, scale: Scale, checkpoint: Checkpoint) -> None:
+        self.at = at
+        self.report = report
+        self._checkpoint = checkpoint
+        self.instance = Instance(at.data_dir)
+        self.api = ApiClient(at.api_url, API_TOKEN)
+        self.mails = MailServer()
+        every = load_purchases()
+        chosen = set(sorted({purchase.user_id for purchase in every})[: scale.customers])
+        self.purchases = [purchase for purchase in every if purchase.user_id in chosen]
+        self.processes = Processes(self.instance, DURATIONS, checkpoint.evidence, report.provenance.seed)
+        self.endpoint: Endpoint | None = None
+
+    def define(self) -> None:
+        for segment in SEGMENTS:
+            if segment["key"] in _CAUSES:
+                self.api.create("/v1/segments", segment)
+        self.api.replace("/v1/policy", POLICY)
+        target = {"key": WIN_BACK["target"], "channel": "email", "host": "127.0.0.1", "port": self.mails.port, "tls": "none"}
+        self.api.create("/v1/targets", {**target, "from": "Music shop <shop@example.com>"})
+        secret = "whsec_" + "QUJDREVGR0hJSktMTU5PUFFSU1RVVldYWVphYmNkZWY="
+        self.endpoint = Endpoint(secret)
+        self.api.create("/v1/targets", {"key": "endpoint", "channel": "webhook", "url": self.endpoint.url, "secret": secret})
+        self.settle()
+        for campaign in (WIN_BACK, BROADCAST):
+            self.api.create("/v1/campaigns", campaign)
+            self.api.create(f"/v1/campaigns/{campaign['key']}/activate", {})
+
+    def suffer(self, waves: Sequence[Wave], seconds: float) -> None:
+        """Send a share of the purchases before and during each wave of faults, and the rest at the end."""
+        began, chunks = time.monotonic(), list(_chunks(self.purchases, len(waves) + 1))
+        for number, wave in enumerate(waves, 1):
+            if time.monotonic() - began > seconds:
+                break
+            self._send(chunks.pop(0))
+            found = self.processes.inject(wave, number, began)
+            self.report.injected += found
+            for one in found:
+                self._checkpoint.write("fault", one)
+            sys.stderr.write(f"{number:4} {found[0].at_seconds:7.1f} s  {' · '.join(map(str, wave.faults))}\n")
+            self.take_findings()
+        for chunk in chunks:
+            self._send(chunk)
+
+    def finish(self, last: Wave | None) -> None:
+        """Process everything, let every delay pass, unsubscribe some people during one more wave, and compare."""
+        for name in self.processes.wait_ready():
+            self.find(f"{name} was not ready at the end")
+        self.settle()
+        StreamClock(self.at.kafka, self.at.registry_url).advance(parse_instant(END))
+        self.settle()
+        changes = expected_changes(self.purchases)
+        found, expected = Findings(), expected_messages(self.purchases, changes[WIN_BACK["trigger"]["exit"]])
+        progress = self._records(CAMPAIGN_PROGRESS, "MessageProgressed")
+        for line in differences(expected, read_messages(self.at.kafka, self.at.registry_url, WIN_BACK["key"])):
+            found.found("wrong", line)
+        found.add("messages compared with pandas", sum(map(len, expected.values())))
+        self._check_mails(found, progress)
+        self._check_broadcast(found, progress, changes["lapsing"])
+        self._check_report(found, progress)
+        self._unsubscribe(found, last)
+        self.report.compared = found
+
+    def settle(self) -> None:
+        deadline = time.monotonic() + _SETTLE_SECONDS
+        while True:
+            try:
+                with pipeline_of(self.instance) as pipeline:
+                    settle(pipeline, max(1.0, deadline - time.monotonic()))
+            except ApiRefused:  # it is starting again
+                if time.monotonic() >= deadline:
+                    raise
+                time.sleep(1)
+            else:
+                return
+
+    def close(self) -> None:
+        self.mails.close()
+        if self.endpoint is not None:
+            self.endpoint.close()
+        self.api.close()
+
+    def find(self, what: str) -> None:
+        self.processes.findings.append(Finding(what, 0.0))
+        self.take_findings()
+
+    def take_findings(self) -> None:
+        for finding in self.processes.findings[len(self.report.findings) :]:
+            self.report.findings.append(finding)
+            self._checkpoint.write("finding", finding)
+            sys.stderr.write(f"     finding: {finding.what} {finding.evidence}\n")
+
+    def _send(self, purchases: Sequence[Purchase]) -> None:
+        """Send purchases in order. A repeated purchase counts once, so that a chunk can be sent again."""
+        for attempt in range(20):
+            try:
+                send_purchases(self.at.ingest_url, WRITE_KEY, purchases, lambda _: None)
+            except LoadFailed:
+                if attempt == 19:
+                    raise
+                time.sleep(1)  # sleep: the broker is away
+            else:
+                return
+
+    def _records(self, topic: str, schema: str) -> list[dict[str, Any]]:
+        codec = Registry(self.at.registry_url).codec(topic, schema)
+        return [codec.decode(message.value() or b"") for message in read_topic(self.at.kafka, topic)]
+
+    def _check_mails(self, found: Findings, progress: Sequence[Mapping[str, Any]]) -> None:
+        requested = {one["delivery_id"] for one in progress if (one["campaign"], one["step"]) == (WIN_BACK["key"], "REQUESTED")}
+        _wait(lambda: requested <= self.mails.arrived.keys() | self._unknown())
+        unknown = self._unknown() - self.mails.arrived.keys()
+        kills = sum("delivery-email-0" in one.fault.parts or "kafka" in one.fault.parts for one in self.report.injected)
+        for one, count in self.mails.arrived.items():
+            if count > 1:
+                found.found("doubled", f"mail {one} arrived {count} times")
+            if one not in requested:
+                found.found("wrong", f"mail {one} was not requested")
+        for one in requested - self.mails.arrived.keys() - unknown:
+            found.found("lost", f"mail {one} was requested, and neither sent nor reported as unknown")
+        if len(unknown) > kills * _IN_FLIGHT:
+            found.found("lost", f"{len(unknown)} mails are unknown after {kills} faults of the channel")
+        found.add("mails", len(self.mails.arrived))
+        found.add("mails whose fate is unknown", len(unknown))
+        found.add("mails refused at first", self.mails.refused)
+
+    def _unknown(self) -> set[str]:
+        """Return the messages that were claimed and have no outcome, and those that were reported as unknown."""
+        outcomes: dict[str, set[str]] = {}
+        for one in self._records(DELIVERY, "DeliveryReported"):
+            if one["campaign"] == WIN_BACK["key"]:
+                name = "UNKNOWN" if (one["outcome"], one["detail"]) == ("FAILED", "unknown") else one["outcome"]
+                outcomes.setdefault(one["delivery_id"], set()).add(name)
+        final = {"SENT", "FAILED", "SUPPRESSED", "BOUNCED"}
+        return {one for one, names in outcomes.items() if "SENDING" in names and not names & final} | {
+            one for one, names in outcomes.items() if "UNKNOWN" in names
+        }
+
+    def _check_broadcast(self, found: Findings, progress: Sequence[Mapping[str, Any]], lapsing: Changes) -> None:
+        assert self.endpoint is not None
+        endpoint, at = self.endpoint, parse_instant(BROADCAST_AT)
+        members = {user for user, changes in lapsing.items() if _is_member(changes, at)}
+        requested = {
+            one["user_id"]: one["delivery_id"]
+            for one in progress
+            if (one["campaign"], one["step"]) == (BROADCAST["key"], "REQUESTED")
+        }
+        for user in members - requested.keys():
+            found.found("lost", f"broadcast: {user} was a member and has no message")
+        for user in requested.keys() - members:
+            found.found("wrong", f"broadcast: {user} was no member and has a message")
+        count = sum((one["campaign"], one["step"]) == (BROADCAST["key"], "REQUESTED") for one in progress)
+        if count != len(requested):
+            found.found("doubled", f"broadcast: {count} messages to {len(requested)} people")
+        _wait(lambda: set(requested.values()) <= endpoint.arrived.keys())
+        for one in set(requested.values()) - endpoint.arrived.keys():
+            found.found("lost", f"broadcast: message {one} did not arrive")
+        for one in endpoint.arrived.keys() - set(requested.values()):
+            found.found("wrong", f"broadcast: message {one} was not requested")
+        if endpoint.forged:
+            found.found("wrong", f"{endpoint.forged} requests with a wrong signature")
+        found.add("messages of the broadcast", len(requested))
+        found.add("requests to the endpoint", endpoint.arrived.total())
+
+    def _check_report(self, found: Findings, progress: Sequence[Mapping[str, Any]]) -> None:
+        for campaign in (WIN_BACK["key"], BROADCAST["key"]):
+            steps = Counter(one["step"] for one in progress if one["campaign"] == campaign)
+            shown: Counter[str] = Counter()
+            for row in self.api.campaign_report(campaign)["funnel"]:
+                for name in ("requested", "held_out"):
+                    shown[name.upper()] += row[name]
+                shown["CONVERTED"] += row["converted"] + row["held_out_converted"]
+            for step, count in shown.items():
+                if count != steps[step]:
+                    found.found("wrong", f"report of {campaign}: {count} {step}, the log has {steps[step]}")
+
+    def _unsubscribe(self, found: Findings, last: Wave | None) -> None:
+        """Unsubscribe by the links of mails while a wave of faults lasts; what was answered with 200 is stored."""
+        links = {}
+        for sample in self.mails.samples[:_UNSUBSCRIBED]:
+            mail = message_from_bytes(sample)
+            links[mail["To"].partition("@")[0].lstrip("<")] = re.sub(r"\s", "", mail["List-Unsubscribe"]).strip("<>")
+        if last is not None:
+            self.report.injected += self.processes.inject(last, len(self.report.injected) + 1, time.monotonic())
+        with httpx.Client(trust_env=False, timeout=30) as client:
+            for link in links.values():
+                _until_200(client, link)
+            self.settle()
+            for user in links:
+                if not self._has_refused(client, user):
+                    found.found("lost", f"{user} unsubscribed, and the consent is not withdrawn")
+        found.add("people who unsubscribed", len(links))
+
+    def _has_refused(self, client: httpx.Client, user: str) -> bool:
+        answer = client.get(f"{self.at.api_url}/v1/users/{user}/consent", headers={"Authorization": f"Bearer {API_TOKEN}"})
+        changes = answer.raise_for_status().json()["items"]
+        return any(one["granted"] is False and one["source"] == "one_click" for one in changes)
+
+
+def _is_member(changes: Sequence[tuple[str, int]], at: int) -> bool:
+    # An exit at the very instant cancels.
+    before = [status for status, when in changes if when <= at]
+    return bool(before) and before[-1] == "ENTERED"
+
+
+def _chunks(purchases: Sequence[Purchase], count: int) -> Iterator[Sequence[Purchase]]:
+    size = -(-len(purchases) // count)
+    for start in range(0, len(purchases), size):
+        yield purchases[start : start + size]
+
+
+def _wait(done: Callable[[], bool], seconds: float = _LAST_SECONDS) -> bool:
+    deadline = time.monotonic() + seconds
+    while not done():
+        if time.monotonic() > deadline:
+            return False
+        time.sleep(1)  # sleep: between two looks
+    return True
+
+
+def _until_200(client: httpx.Client, link: str) -> None:
+    for _ in range(120):
+        try:
+            if client.post(link, data={"List-Unsubscribe": "One-Click"}).status_code == httpx.codes.OK:
+                return
+        except httpx.HTTPError:
+            pass
+        time.sleep(1)  # sleep: a mail client repeats a request that failed
+    raise TimeoutError(f"{link} was not answered with 200")
+
+
+def waves_of(seed: int, faults: int) -> list[Wave]:
+    """Return waves of kills, slow processes and a few suspended ones, with that number of faults."""
+    dice = random.Random(f"{seed} delivery")
+
+    def endless() -> Iterator[Wave]:
+        while True:
+            for wave in one_round(HIT, dice):
+                if wave.host.kind == "hang" or len(wave.host.parts) > 2:
+                    continue
+                if wave.host.kind == "stop" and dice.random() > 0.3:
+                    continue
+                yield wave
+
+    return first_faults(endless(), faults)
+
+
+def run(directory: Path, seed: int, scale: Scale, waves: Sequence[Wave], checkpoint: Checkpoint, *, seconds: float) -> Report:
+    """The whole of it: start, load, faults, compare. An interrupted run has the faults so far, and the reason."""
+    began, report = time.monotonic(), Report(Provenance.of(seed))
+    checkpoint.write("run", report.provenance)
+    try:
+        with embedded(set(SERVICES), directory, clock="event", timeout_seconds=900) as at:
+            world = World(at, report, scale, checkpoint)
+            try:
+                world.define()
+                world.suffer(waves[:-1], seconds)
+                world.finish(waves[-1])
+                report.interrupted = None
+            finally:
+                world.close()
+    except BaseException as cause:  # noqa: BLE001 - the table of the faults so far is printed
+        report.interrupted = f"{type(cause).__name__}: {cause}"
+    report.seconds = round(time.monotonic() - began, 1)
+    checkpoint.write("end", report.end())
+    return report
+
+
+def main() -> int:
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--seed", type=int, default=random.SystemRandom().randrange(1_000_000))
+    parser.add_argument("--faults", type=int, default=110)
+    parser.add_argument("--customers", type=int, default=Scale.customers)
+    parser.add_argument("--minutes", type=float, default=25.0, help="end the faults after this time")
+    parser.add_argument("--keep", type=Path, help="a new directory for the data and logs; else a temporary one")
+    given = parser.parse_args()
+    signal.signal(signal.SIGTERM, lambda *_: sys.exit(143))  # so that what was started is ended
+    waves = waves_of(given.seed, given.faults)
+    sys.stderr.write(f"seed {given.seed}, {_count(waves)} faults in {len(waves)} waves\n")
+    checkpoint = Checkpoint(Path("out/faults-delivery") / f"{given.seed}-{time.strftime('%Y%m%d-%H%M%S')}")
+    with tempfile.TemporaryDirectory(prefix="starling-faults-delivery-") as temporary:
+        place = given.keep or Path(temporary)
+        report = run(place, given.seed, Scale(given.customers), waves, checkpoint, seconds=given.minutes * 60)
+    sys.stdout.write(table(report) + f"\nwritten to {checkpoint.file}\n")
+    return 0 if report.good else 1
+
+
+def _count(waves: Iterable[Wave]) -> int:
+    return sum(len(wave.faults) for wave in waves)
+
+
+if __name__ == "__main__":
+    sys.exit(main())
