@@ -633,7 +633,7 @@ def test_network_policies_allow_what_the_settings_connect_to_and_nothing_else(ci
         if pod.component == "tracker":
             expected.add((443, "TCP"))
         if pod.component == "email":
-            expected |= {(25, "TCP"), (465, "TCP"), (587, "TCP"), (1024, "TCP")}
+            expected |= {(25, "TCP"), (443, "TCP"), (465, "TCP"), (587, "TCP"), (1024, "TCP")}
         if pod.component in {"api", "scaler", "normalizer", "segmenter"}:
             expected |= {(443, "TCP"), (6443, "TCP")}
         if pod.component == "lake" and ci == "everything":

@@ -18,9 +18,6 @@ BOUNCED: Final = "BOUNCED"
 ARRIVED: Final = frozenset({"DELIVERED", "OPENED", "CLICKED"})
 """Outcomes that prove that the address takes messages."""
 
-MACHINE: Final = "machine"
-"""The detail of an outcome that a program caused, such as a scanner of links. Reports do not count it."""
-
 
 @dataclass(frozen=True, slots=True)
 class Request:

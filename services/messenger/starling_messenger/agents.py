@@ -10,7 +10,7 @@ from starling_common.settings import Clock
 from starling_common.values import record_key, split_key, workspace_of
 from starling_common.wire import Codec, FieldReader
 from starling_messages.campaigns import Campaigns, Workspace, wants
-from starling_messages.effects import MACHINE
+from starling_messages.details import MACHINE
 from starling_messages.events import EVENT_FIELDS, INVALID_JSON, WITH_DEVICE, Device, Event, device_of, event_of
 from starling_messages.person import UNKNOWN_MS, Addressee, Happened, MembershipChange, Outcome
 from starling_messages.state import Origin, PersonState, decode_person, encode_person

@@ -8,7 +8,7 @@ from starling_common.kafka.topics import CONSENT, DELIVERY, SUPPRESSIONS
 from starling_common.outcome import Refused
 from starling_common.records.dead_letters import SourceRecord, dead_letter, dead_letter_headers
 from starling_common.values import deterministic_id, record_key
-from starling_messages.effects import MACHINE
+from starling_messages.details import MACHINE
 from starling_messages.links import Callback, Link
 from starling_tracker.callbacks.report import Effect, Report
 

@@ -155,7 +155,7 @@ def test_responses_match_their_schemas(client: Client, openapi: dict[str, Any]) 
         ("GET", "/v1/campaigns/{key}/report", "/v1/campaigns/win-back/report", None, 200),
         ("POST", "/v1/campaigns/{key}/test", "/v1/campaigns/win-back/test", {"user": "ada", "to": ["+4915112345678"]}, 404),
         ("POST", "/v1/campaigns/{key}/dry-run", "/v1/campaigns/win-back/dry-run", None, 200),
-        ("POST", "/v1/campaigns/{key}/activate", "/v1/campaigns/win-back/activate", None, 501),
+        ("POST", "/v1/campaigns/{key}/activate", "/v1/campaigns/win-back/activate", None, (501, 503)),
         ("PUT", "/v1/policy", "/v1/policy", {"consent": {"email": "opt_out"}}, 200),
         ("GET", "/v1/policy", "/v1/policy", None, 200),
         ("PUT", "/v1/lists/{key}", "/v1/lists/fair-2026", {}, 201),
@@ -172,8 +172,9 @@ def test_responses_match_their_schemas(client: Client, openapi: dict[str, Any]) 
     client.call("PUT", "/v1/lists/vips/members", {"users": ["ada"]})
     for method, template, path, body, status in calls:
         answer = client.call(method, path, body)
-        assert answer.status_code == status, answer.text
-        jsonschema.Draft202012Validator(answer_schema(openapi, method, template, status)).validate(answer.json())
+        # Whether a messenger was ever there depends on the tests before.
+        assert answer.status_code in (status if isinstance(status, tuple) else (status,)), answer.text
+        jsonschema.Draft202012Validator(answer_schema(openapi, method, template, answer.status_code)).validate(answer.json())
 
 
 def test_the_schema_of_a_segment_refuses_an_invalid_one(openapi: dict[str, Any]) -> None:

@@ -2,6 +2,7 @@
 
 import pytest
 
+from starling_campaigns.channels import SENT_CHANNELS
 from starling_common.kafka import topics
 from starling_common.schemas import schema_directory
 from starling_stream.model.rows import MAX_STATE_BYTES
@@ -9,7 +10,13 @@ from starling_stream.model.rows import MAX_STATE_BYTES
 
 def test_every_topic_named_in_code_is_in_the_catalogue() -> None:
     constants = {value for name, value in vars(topics).items() if name.isupper() and isinstance(value, str)}
-    assert constants | set(topics.INGEST_TOPICS) <= topics.load_catalogue().topics.keys()
+    prefixes = {topics.REQUESTS, topics.BULK}
+    assert (constants - prefixes) | set(topics.INGEST_TOPICS) <= topics.load_catalogue().topics.keys()
+
+
+@pytest.mark.parametrize("channel", sorted(SENT_CHANNELS))
+def test_every_channel_of_campaigns_has_its_topics(channel: str) -> None:
+    assert {topics.request_topic(channel), topics.bulk_topic(channel)} <= topics.load_catalogue().topics.keys()
 
 
 def test_every_topic_has_a_schema_and_every_schema_a_topic() -> None:

@@ -20,7 +20,7 @@ from starling_common.kafka.topics import (
 from starling_common.settings import Clock
 from starling_common.wire import Codec
 from starling_messages.campaigns import Campaigns, fold_definition
-from starling_messages.effects import MACHINE
+from starling_messages.details import MACHINE
 from starling_messenger.agents import Messenger, Sources, describe
 from starling_messenger.progress import ProgressReporter
 from starling_messenger.records import BULK_TOPICS, REQUEST_TOPICS, Emitter, Formats
