@@ -13,7 +13,6 @@ from starling_common.partitioning import partition_of
 from starling_common.settings import Cassandra
 from starling_common.testing import own_keyspace
 from starling_common.wire import Registry
-from starling_stream.inspect import state_query
 from starling_stream.inspect.state_query import Cell, StateQuery
 from starling_stream.model.backing_store import (
     BackingStoreUnavailable,
@@ -163,7 +162,7 @@ def test_a_tail_that_is_too_long_is_omitted_and_the_snapshot_is_not_whole(
     old = {committed.key("ada"): (1, b"old")}
     flushed_offsets = committed.commit(old, meta=TaskMeta(1, 1_000, PLAN))
     committed.freeze()
-    monkeypatch.setattr(state_query, "TAIL_RECORDS", 3)
+    monkeypatch.setattr(committed.states, "_tail_records", 3)
     with pytest.raises(BackingStoreUnavailable):
         committed.states.snapshot()  # nothing was flushed, and the log is too long for one query
     committed.flush(old, flushed_offsets, TaskMeta(1, 1_000, PLAN))
