@@ -23,8 +23,8 @@ KINDS: Final = (Kind("list", "/v1/lists", put_creates=True), Kind("computed-trai
 """Every kind; a definition refers to those of earlier kinds only, and a segment to other segments too."""
 
 SERVER_FIELDS: Final = frozenset({
-    "version", "revision", "status", "created_at", "updated_at", "used_by", "as_of", "size", "backfill", "progress", "disabled",
-    "disabled_because", "previous_secret_expires_at", "secret",
+    "version", "revision", "status", "created_at", "updated_at", "used_by", "as_of", "size", "backfill", "broadcast",
+    "progress", "disabled", "disabled_because", "previous_secret_expires_at", "secret",
 })  # fmt: skip
 """Fields of responses that belong to an installation."""
 

@@ -41,7 +41,7 @@ class TestCampaignWebhook(HttpChannelContract):
         self.send(self.open, self.message(text="Hello"))
         assert self.endpoint.requests[0].headers["content-type"] == "text/plain; charset=utf-8"
 
-    def test_a_test_says_so(self) -> None:
+    def test_a_test_is_marked(self) -> None:
         self.send(self.open, self.message(), replace(self.message(), is_test=True))
         assert sorted(request.headers.get("starling-test", "") for request in self.endpoint.requests) == ["", "true"]
 
