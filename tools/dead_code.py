@@ -71,6 +71,8 @@ ALLOWED: Final[Mapping[str, str]] = {
     "webhooks.py:connection_made": "asyncio calls it",
     "webhooks.py:data_received": "asyncio calls it",
     "mailbox.py:handle_DATA": "aiosmtpd calls it",
+    "sides.py:handle_RCPT": "aiosmtpd calls it",
+    "sides.py:handle_DATA": "aiosmtpd calls it",
     "smtp_sink.py:handle_EHLO": "aiosmtpd calls it",
     "smtp_sink.py:handle_RCPT": "aiosmtpd calls it",
     "smtp_sink.py:handle_DATA": "aiosmtpd calls it",

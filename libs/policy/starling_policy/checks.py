@@ -106,8 +106,6 @@ _MAX_EMAIL_CHARACTERS: Final = 254
 _MAX_DEVICE_CHARACTERS: Final = 4_096
 _TRAITS: Final[Mapping[str, str]] = {"email": "email", "sms": "phone"}
 """Channel -> the trait with its address."""
-ADDRESSED_CHANNELS: Final = frozenset(_TRAITS)
-"""The channels whose addresses are traits."""
 PUSH: Final = "push"
 
 
@@ -127,7 +125,7 @@ def addresses_of(channel: str, person: Person) -> tuple[str, ...] | None:
 
 
 def is_address(channel: str, text: str) -> bool:
-    """Return whether a text is a well-formed address of a channel in `ADDRESSED_CHANNELS`."""
+    """Return whether a text is a well-formed address of a channel whose addresses are traits."""
     if len(text) > _MAX_EMAIL_CHARACTERS or not text.isprintable():
         return False
     return (_EMAIL if channel == "email" else _PHONE).fullmatch(text) is not None
