@@ -7,10 +7,11 @@ from confluent_kafka import OFFSET_BEGINNING, OFFSET_END, Consumer, KafkaExcepti
 
 from starling_broadcaster.pace import Queue
 from starling_common.kafka.clients import BrokerUnavailable, committed, consumer_config, offsets, partitions_of
-from starling_common.kafka.topics import BROADCASTS, DELIVERY_DEFINITIONS, stage
+from starling_common.kafka.topics import BROADCASTS, DELIVERY_DEFINITIONS, bulk_topic, request_topic, stage
 
 _ANSWER_SECONDS: Final = 5.0
 _MESSENGER: Final = "messenger"
+_CHANNELS: Final = "email"
 
 
 class Backlogs:
@@ -26,9 +27,8 @@ class Backlogs:
         return self._queue(stage(_MESSENGER).group, [BROADCASTS])
 
     def channel(self, channel: str) -> Queue:
-        """Return the queue of requests before a channel, whose stage has its name."""
-        found = stage(channel)
-        return self._queue(found.group, found.inputs)
+        """Return the queue of requests before a channel of campaigns. One consumer group serves all of them."""
+        return self._queue(stage(_CHANNELS).group, [request_topic(channel), bulk_topic(channel)])
 
     def definitions_end(self) -> int:
         """Return the offset after the last record of `delivery.definitions`."""
