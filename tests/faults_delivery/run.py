@@ -22,9 +22,7 @@ from typing import Any, Final
 
 import httpx
 
-from starling_cli.api_client import ApiClient, ApiRefused
-from starling_cli.commands.common import pipeline_of
-from starling_cli.settle.settle import settle
+from starling_cli.api_client import ApiClient
 from starling_cli.stream_clock import StreamClock
 from starling_common.kafka.topic_range import read_topic
 from starling_common.kafka.topics import CAMPAIGN_PROGRESS, DELIVERY
@@ -45,6 +43,7 @@ from tests.faults_delivery.sides import Endpoint, MailServer
 from tests.faults_platform.processes import Durations, Finding, Processes
 from tests.faults_platform.report import Checkpoint, Report, table
 from tests.faults_platform.schedule import Wave, first_faults, one_round
+from tests.faults_platform.settling import settle_through_restarts
 
 SERVICES: Final = (
     "ingest", "normalizer-0", "segmenter-0", "projector-0", "api", "messenger-0", "broadcaster", "delivery-email-0", "tracker",
@@ -54,7 +53,9 @@ HIT: Final = (
 )  # fmt: skip
 """The parts that the faults hit. The faults of the others are those of `make faults-platform`."""
 DURATIONS: Final = Durations(stop_seconds=40.0, slow_seconds=6.0, gap_seconds=(0.5, 2.0))
-BROADCAST_AT: Final = "1998-03-01T00:00:00Z"
+BROADCAST_AT: Final = "1998-07-05T00:00:00Z"
+"""After the last purchase (30 June) and before `END`: the clock is moved here, so that no message expires by a jump."""
+_JUST_AFTER: Final = "1998-07-05T00:10:00Z"
 BROADCAST: Final[dict[str, Any]] = {
     "key": "spring",
     "name": "Spring",
@@ -96,6 +97,8 @@ class World:
         self.purchases = [purchase for purchase in every if purchase.user_id in chosen]
         self.processes = Processes(self.instance, DURATIONS, checkpoint.evidence, report.provenance.seed)
         self.endpoint: Endpoint | None = None
+        self._known: frozenset[str] = frozenset()
+        """The customers whose traits were sent. Traits at the instant of an order would be evaluated before it."""
 
     def define(self) -> None:
         for segment in SEGMENTS:
@@ -128,12 +131,16 @@ class World:
         for chunk in chunks:
             self._send(chunk)
 
-    def finish(self, last: Wave | None) -> None:
-        """Process everything, let every delay pass, unsubscribe some people during one more wave, and compare."""
+    def finish(self, during: Wave, last: Wave) -> None:
+        """Broadcast during one wave, let every delay pass, unsubscribe people during the last one, and compare."""
         for name in self.processes.wait_ready():
             self.find(f"{name} was not ready at the end")
         self.settle()
-        StreamClock(self.at.kafka, self.at.registry_url).advance(parse_instant(END))
+        clock = StreamClock(self.at.kafka, self.at.registry_url)
+        clock.advance(parse_instant(_JUST_AFTER))
+        self._inject(during)
+        self.settle()
+        clock.advance(parse_instant(END))
         self.settle()
         changes = expected_changes(self.purchases)
         found, expected = Findings(), expected_messages(self.purchases, changes[WIN_BACK["trigger"]["exit"]])
@@ -148,17 +155,15 @@ class World:
         self.report.compared = found
 
     def settle(self) -> None:
-        deadline = time.monotonic() + _SETTLE_SECONDS
-        while True:
-            try:
-                with pipeline_of(self.instance) as pipeline:
-                    settle(pipeline, max(1.0, deadline - time.monotonic()))
-            except ApiRefused:  # it is starting again
-                if time.monotonic() >= deadline:
-                    raise
-                time.sleep(1)
-            else:
-                return
+        settle_through_restarts(self.instance, _SETTLE_SECONDS)
+
+    def _inject(self, wave: Wave) -> None:
+        found = self.processes.inject(wave, len(self.report.injected) + 1, time.monotonic())
+        self.report.injected += found
+        for one in found:
+            self._checkpoint.write("fault", one)
+        sys.stderr.write(f"     {' · '.join(map(str, wave.faults))}\n")
+        self.take_findings()
 
     def close(self) -> None:
         self.mails.close()
@@ -180,12 +185,13 @@ class World:
         """Send purchases in order. A repeated purchase counts once, so that a chunk can be sent again."""
         for attempt in range(20):
             try:
-                send_purchases(self.at.ingest_url, WRITE_KEY, purchases, lambda _: None)
+                send_purchases(self.at.ingest_url, WRITE_KEY, purchases, lambda _: None, self._known)
             except LoadFailed:
                 if attempt == 19:
                     raise
                 time.sleep(1)  # sleep: the broker is away
             else:
+                self._known |= {purchase.user_id for purchase in purchases}
                 return
 
     def _records(self, topic: str, schema: str) -> list[dict[str, Any]]:
@@ -231,8 +237,7 @@ class World:
             for one in progress
             if (one["campaign"], one["step"]) == (BROADCAST["key"], "REQUESTED")
         }
-        # The stream time jumps, so the members may be listed long after the instant: who has left by then may have no message.
-        for user in {user for user in members if lapsing[user][-1][1] <= at} - requested.keys():
+        for user in members - requested.keys():
             found.found("lost", f"broadcast: {user} was a member and has no message")
         for user in requested.keys() - members:
             found.found("wrong", f"broadcast: {user} was no member and has a message")
@@ -261,14 +266,13 @@ class World:
                 if count != steps[step]:
                     found.found("wrong", f"report of {campaign}: {count} {step}, the log has {steps[step]}")
 
-    def _unsubscribe(self, found: Findings, last: Wave | None) -> None:
+    def _unsubscribe(self, found: Findings, last: Wave) -> None:
         """Unsubscribe by the links of mails while a wave of faults lasts; what was answered with 200 is stored."""
         links = {}
         for sample in self.mails.samples[:_UNSUBSCRIBED]:
             mail = message_from_bytes(sample)
             links[mail["To"].partition("@")[0].lstrip("<")] = re.sub(r"\s", "", mail["List-Unsubscribe"]).strip("<>")
-        if last is not None:
-            self.report.injected += self.processes.inject(last, len(self.report.injected) + 1, time.monotonic())
+        self._inject(last)
         with httpx.Client(trust_env=False, timeout=30) as client:
             for link in links.values():
                 _until_200(client, link)
@@ -341,8 +345,8 @@ def run(directory: Path, seed: int, scale: Scale, waves: Sequence[Wave], checkpo
             world = World(at, report, scale, checkpoint)
             try:
                 world.define()
-                world.suffer(waves[:-1], seconds)
-                world.finish(waves[-1])
+                world.suffer(waves[:-2], seconds)
+                world.finish(*waves[-2:])
                 report.interrupted = None
             finally:
                 world.close()

@@ -22,9 +22,6 @@ from typing import Any, Final
 
 import httpx
 
-from starling_cli.api_client import ApiRefused
-from starling_cli.commands.common import pipeline_of
-from starling_cli.settle.settle import settle
 from starling_cli.stream_clock import StreamClock
 from starling_common.values import EpochMs
 from starling_local.instance import Instance
@@ -36,6 +33,7 @@ from tests.faults_platform.checking import PlatformCheck
 from tests.faults_platform.processes import Durations, Finding, Injected, Processes
 from tests.faults_platform.report import Checkpoint, Report, read_checkpoint, table
 from tests.faults_platform.schedule import Wave, first_faults, one_round, schedule
+from tests.faults_platform.settling import settle_through_restarts
 from tests.faults_platform.traffic import Traffic
 from tests.faults_platform.webhooks import Endpoint
 
@@ -178,17 +176,7 @@ class Platform:
             self._find(f"{failed}: {type(cause).__name__}: {cause}")
 
     def _settle(self) -> None:
-        deadline = time.monotonic() + _SETTLE_SECONDS
-        while True:
-            try:
-                with pipeline_of(self._instance) as pipeline:
-                    settle(pipeline, max(1.0, deadline - time.monotonic()))
-            except ApiRefused:  # it is starting again
-                if time.monotonic() >= deadline:
-                    raise
-                time.sleep(1)
-            else:
-                return
+        settle_through_restarts(self._instance, _SETTLE_SECONDS)
 
     def _post(self, path: str, document: Mapping[str, Any]) -> None:
         answer = self._api.post(path, json=document)

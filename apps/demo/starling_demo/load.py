@@ -16,11 +16,17 @@ class LoadFailed(Exception):
     """The client could not send all purchases. The message states the number and the reason."""
 
 
-def send_purchases(ingest_url: str, write_key: str, purchases: Sequence[Purchase], sent: Callable[[int], None]) -> None:
+def send_purchases(
+    ingest_url: str,
+    write_key: str,
+    purchases: Sequence[Purchase],
+    sent: Callable[[int], None],
+    known: frozenset[str] = frozenset(),
+) -> None:
     """Send every purchase in order, and each customer's traits before the first one; return when all are acknowledged.
 
-    Calls `sent` with the number of purchases queued so far. Message ids are derived from the lines of the file, so that a
-    purchase sent twice counts once.
+    Calls `sent` with the number of purchases queued so far. `known`: customers whose traits an earlier call has sent. Message ids
+    are derived from the lines of the file, so that a purchase sent twice counts once.
     Raises: LoadFailed.
     """
     failures: list[str] = []
@@ -32,10 +38,10 @@ def send_purchases(ingest_url: str, write_key: str, purchases: Sequence[Purchase
         upload_interval=0.2,
         on_error=lambda error, items: failures.append(f"{len(items)} items: {error}"),
     )
-    known = set[str]()
+    introduced = set(known)
     for count, purchase in enumerate(purchases, 1):
-        if purchase.user_id not in known:
-            known.add(purchase.user_id)
+        if purchase.user_id not in introduced:
+            introduced.add(purchase.user_id)
             _introduce(client, purchase)
         _send(client, purchase)
         if count % 1000 == 0:

@@ -36,8 +36,6 @@ def funnel(steps: DataFrame) -> DataFrame:
     """
     step, held_out = functions.col("step"), functions.col("held_out")
     converted = step == "CONVERTED"
-    # A value that is not finite would make every sum useless. NaN is greater than any number in Spark.
-    value = functions.when(functions.abs("value") < functions.lit(float("inf")), functions.col("value")).otherwise(0.0)
     counted = (
         _dated(steps)
         .groupBy(*FUNNEL_KEY)
@@ -45,7 +43,7 @@ def funnel(steps: DataFrame) -> DataFrame:
             *[functions.count_if(step == name).alias(column) for column, name in COUNTED.items()],
             functions.count_if(converted & ~held_out).alias("converted"),
             functions.count_if(converted & held_out).alias("held_out_converted"),
-            functions.sum(functions.when(held_out, 0.0).otherwise(value)).alias("value"),
+            functions.sum(functions.when(held_out, 0.0).otherwise(_value())).alias("value"),
         )
     )
     unsent = _dated(steps).where(step.isin(*_UNSENT)).groupBy(*FUNNEL_KEY, _reason().alias("why")).count()
@@ -65,13 +63,12 @@ def arms(steps: DataFrame) -> DataFrame:
     Shape: in: steps of `history.progress`; out: `workspace`, `campaign`, `variant`, `held_out`, `people`, `converted`, `value`.
     """
     is_converted = functions.col("step") == "CONVERTED"
-    value = functions.when(functions.abs("value") < functions.lit(float("inf")), functions.col("value")).otherwise(0.0)
     firsts = steps.where("is_first AND step IN ('REQUESTED', 'HELD_OUT', 'CONVERTED')")
     in_arm = (functions.col("held_out") | (functions.col("step") == "HELD_OUT")).alias("held_out")
     return firsts.groupBy(*CAMPAIGN, "variant", in_arm).agg(
         functions.count_if(~is_converted).alias("people"),
         functions.count_if(is_converted).alias("converted"),
-        functions.sum(functions.when(is_converted, value).otherwise(0.0)).alias("value"),
+        functions.sum(functions.when(is_converted, _value()).otherwise(0.0)).alias("value"),
     )
 
 
@@ -85,3 +82,8 @@ def _dated(steps: DataFrame) -> DataFrame:
 def _reason() -> Column:
     reason = functions.col("reason")
     return functions.when(reason.rlike(_REASON), reason).otherwise(_OTHER)
+
+
+def _value() -> Column:
+    # A value that is not finite would make every sum useless. NaN is greater than any number in Spark.
+    return functions.when(functions.abs("value") < functions.lit(float("inf")), functions.col("value")).otherwise(0.0)
