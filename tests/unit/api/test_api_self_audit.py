@@ -3,6 +3,7 @@
 import random
 import threading
 from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Set as AbstractSet
 from dataclasses import dataclass, field
 from itertools import count
 
@@ -18,7 +19,7 @@ from starling_api.self_audit.service import SelfAuditService
 from starling_common.cassandra.sessions import DatabaseUnavailable
 from starling_common.settings import Clock
 from starling_common.telemetry.metrics import Metrics
-from starling_segments import Evaluator, UserState, decode_state, encode_state, plan_in_force
+from starling_segments import Evaluator, Plan, Segment, UserState, decode_state, encode_state, plan_in_force
 from starling_segments.engine.state import Membership
 from tests.unit.api.shop import BUYERS, NOW_MS, Site, shop
 
@@ -101,6 +102,18 @@ def test_an_installation_without_an_error_has_no_finding() -> None:
     shop_ = audited()
     assert shop_.run() == Report(agreed=40)
     assert {one.is_member for own in shop_.shown.rows.values() for one in own.values()} == {True, False}
+
+
+def test_segments_are_compiled_once_for_all_users(monkeypatch: pytest.MonkeyPatch) -> None:
+    compiled: list[int] = []
+
+    def counting(segments: Sequence[Segment], paused: AbstractSet[str]) -> Plan:
+        compiled.append(len(segments))
+        return plan_in_force(segments, paused)
+
+    monkeypatch.setattr("starling_api.self_audit.run.plan_in_force", counting)
+    shop_ = audited()
+    assert (shop_.run(), compiled) == (Report(agreed=40), [2])
 
 
 def finding(

@@ -129,6 +129,7 @@ class SelfAudit:
     wait: Callable[[float], bool]
     pause_seconds: float = 5.0
     rng: random.Random = field(default_factory=random.SystemRandom)
+    _evaluators: dict[str, tuple[bytes, Evaluator | None]] = field(default_factory=dict, repr=False, compare=False)
 
     def run(self) -> Report:
         """Compare sampled users of each partition. Raises: the `…Unavailable` errors of the stores, SchemaMissing."""
@@ -214,7 +215,7 @@ class SelfAudit:
         if not (before.is_comparable and after.is_comparable and before.name == after.name):
             return dict.fromkeys(users)
         found: dict[User, frozenset[Difference] | None] = {}
-        evaluators = {workspace: _evaluator(stores.definitions, workspace) for workspace, _ in users}
+        evaluators = {workspace: self._evaluator(workspace, after.name) for workspace in dict.fromkeys(own for own, _ in users)}
         for user in users:
             evaluator, memberships = evaluators[user[0]], after.memberships(user)
             if evaluator is None or before.memberships(user) != memberships:
@@ -224,6 +225,13 @@ class SelfAudit:
             differing = [] if state is None else evaluated(evaluator, state, after.stream_time_ms, self.clock)
             found[user] = None if differing is None else frozenset([*differing, *compared(memberships, published[user])])
         return found
+
+    def _evaluator(self, workspace: str, name: bytes) -> Evaluator | None:
+        # Kept by the fingerprint of the segments in force: reading and compiling a thousand segments takes most of a second.
+        known = self._evaluators.get(workspace)
+        if known is None or known[0] != name:
+            known = self._evaluators[workspace] = name, _evaluator(self.stores.definitions, workspace)
+        return known[1]
 
     def _published(self, turn: _Turn, users: Sequence[User], states: "_States") -> dict[User, Published]:
         feed, found = self.stores.feed.read(turn.window), dict[User, Published]()
