@@ -12,7 +12,9 @@ HARD_BOUNCE: Final = "hard_bounce"
 SOFT_BOUNCES: Final = "soft_bounces"
 COMPLAINT: Final = "complaint"
 UPLOADED: Final = "uploaded"
-SUPPRESSION_KINDS: Final = (HARD_BOUNCE, SOFT_BOUNCES, COMPLAINT, UPLOADED)
+STOP: Final = "stop"
+"""The person has replied STOP, or another word with that meaning."""
+SUPPRESSION_KINDS: Final = (HARD_BOUNCE, SOFT_BOUNCES, COMPLAINT, UPLOADED, STOP)
 
 
 class PastMessage(NamedTuple):

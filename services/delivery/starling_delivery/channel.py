@@ -73,12 +73,15 @@ class Gone:
 class Bounced:
     """The receiver refuses the address of this message permanently. `is_hard`: no further message is sent to the address.
 
+    `by_person`: the person has replied STOP, and may end that by START.
+
     The messenger forgets the device of a bounced message, so a bounce of the channel `push` needs not be hard.
     """
 
     why: str
     status_code: int | None = None
     is_hard: bool = True
+    by_person: bool = False
 
 
 @dataclass(frozen=True, slots=True)

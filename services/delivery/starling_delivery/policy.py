@@ -9,7 +9,7 @@ from starling_common.records.membership_json import membership_json
 from starling_common.values import deterministic_id
 from starling_delivery.channel import Again, Answer, Bounced, Delivered, Gone, Impossible, Message, Unknown
 from starling_delivery.targets import SEGMENT_IDENTIFY, SEGMENT_TRACK, STANDARD, Target, Targets
-from starling_policy.person import HARD_BOUNCE
+from starling_policy.person import HARD_BOUNCE, STOP
 
 Request: TypeAlias = Mapping[str, Any]
 """A DeliveryRequested record."""
@@ -243,8 +243,9 @@ def after_message(request: Request, answer: Answer, schedule: Schedule, now_ms: 
             return Step("SENT", status_code=status_code)
         case Unknown():
             return Step("FAILED", UNKNOWN)
-        case Bounced(why, status_code, is_hard):
-            return Step("BOUNCED", why, status_code, suppress=HARD_BOUNCE if is_hard else None, soft_bounce=not is_hard)
+        case Bounced(why, status_code, is_hard, by_person):
+            kind = STOP if by_person else HARD_BOUNCE
+            return Step("BOUNCED", why, status_code, suppress=kind if is_hard else None, soft_bounce=not is_hard)
         case Again():
             # Counted as attempted before the limits are compared.
             begun = request if request["attempt"] > 1 else {**request, "first_attempt_at": now_ms}

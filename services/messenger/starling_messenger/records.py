@@ -10,8 +10,9 @@ from starling_campaigns.definitions.campaign import Campaign
 from starling_campaigns.definitions.triggers import BroadcastTrigger
 from starling_common.headers import record_headers
 from starling_common.kafka.topics import CAMPAIGN_PROGRESS, DELIVERY, SUPPRESSIONS, bulk_topic, request_topic
+from starling_common.records.suppressions import suppression_key
 from starling_common.settings import Clock
-from starling_common.values import deterministic_id, record_key
+from starling_common.values import deterministic_id
 from starling_common.wire import Codec
 from starling_messages.effects import Effect, Report, Request, Step, Suppress
 from starling_messages.person import Addressee
@@ -157,7 +158,7 @@ def _suppression(suppress: Suppress, person: Addressee, now_micros: int) -> dict
 
 
 def _address_key(suppress: Suppress, person: Addressee) -> bytes:
-    return record_key(person.workspace, f"{suppress.channel}/{suppress.digest}")
+    return suppression_key(person.workspace, suppress.channel, suppress.digest)
 
 
 def outcome_instant(event_time_ms: int, clock: Clock, stream_time_ms: int) -> int:

@@ -12,11 +12,11 @@ from starling_common.kafka.topics import (
     SUPPRESSIONS,
     load_catalogue,
 )  # fmt: skip
-from starling_common.outcome import Done, Outcome, Refused
 from starling_common.records.definitions import definitions_fold
+from starling_common.records.suppressions import SuppressedAddresses, fold_suppression
 from starling_common.telemetry.metrics import Metrics
 from starling_common.time.instants import wall_clock_micros
-from starling_common.wire import Codec, Record, Registry
+from starling_common.wire import Codec, Registry
 from starling_messages.campaigns import Campaigns, fold_definition
 from starling_messages.state import PersonState
 from starling_messenger.agents import Messenger, Sources, describe
@@ -24,9 +24,6 @@ from starling_messenger.progress import ProgressReporter
 from starling_messenger.records import REQUEST_TOPICS, Emitter, Formats
 from starling_messenger.settings import Settings
 from starling_stream.model.processor import Service
-
-Suppressions = dict[tuple[str, str, str], str]
-"""(workspace, channel, digest) -> the kind of the suppression. One thread writes, others look up single keys."""
 
 
 @contextmanager
@@ -48,8 +45,8 @@ def open_service(settings: Settings) -> Iterator[Service[PersonState]]:
         definitions_fold(fold_definition),
         lambda found: refused.labels(found.code).inc(),
     )
-    suppressions: FoldedTopic[Suppressions] = FoldedTopic(
-        (settings.kafka.brokers, SUPPRESSIONS), codec(SUPPRESSIONS), {}, fold_suppression
+    suppressions = FoldedTopic(
+        (settings.kafka.brokers, SUPPRESSIONS), codec(SUPPRESSIONS), SuppressedAddresses(), fold_suppression
     )
     definitions.start()
     suppressions.start()
@@ -61,7 +58,7 @@ def open_service(settings: Settings) -> Iterator[Service[PersonState]]:
         yield describe(
             Messenger(
                 codec,
-                Sources(lambda: _newest(definitions), lambda *address: found.get(address)),
+                Sources(lambda: _newest(definitions), found.kind),
                 Emitter(formats),
                 ProgressReporter(codec(MESSENGER_PROGRESS), wall_clock_micros),
                 settings.clock,
@@ -84,15 +81,3 @@ def _newest(definitions: FoldedTopic[Campaigns]) -> tuple[Campaigns, int]:
 
 class DefinitionsLost(RuntimeError):
     """The thread that follows `delivery.definitions` has stopped: decisions by outdated campaigns would be wrong."""
-
-
-def fold_suppression(suppressions: Suppressions, _key: bytes, record: Record | None) -> Outcome[Suppressions]:
-    """Return the suppressions after one `AddressSuppressed`."""
-    if record is None:
-        return Refused("missing_value", "a suppression has no value: a record with the kind null ends it")
-    address = record["workspace"], record["channel"], record["digest"]
-    if record["kind"] is None:
-        suppressions.pop(address, None)
-    else:
-        suppressions[address] = record["kind"]
-    return Done(suppressions)

@@ -56,6 +56,11 @@ def text(status: int, content_type: str, body: bytes) -> Answer:
     return Answer(status, [*_PRIVATE, ("content-type", content_type)], body)
 
 
+def no_reply() -> Answer:
+    """Return the answer to a text of a person: TwiML that sends nothing back. The provider itself confirms STOP and START."""
+    return text(200, "text/xml; charset=utf-8", b"<Response/>")
+
+
 def plain(status: int, words: str, *more: tuple[str, str]) -> Answer:
     """Return one line for a program."""
     return Answer(status, [*_PRIVATE, ("content-type", "text/plain; charset=utf-8"), *more], f"{words}\n".encode())

@@ -1,5 +1,6 @@
 """Pure core: the records that requests become."""
 
+import hashlib
 from collections.abc import Mapping
 from typing import Any, Final, NamedTuple
 
@@ -7,10 +8,11 @@ from starling_common.headers import Headers, record_headers
 from starling_common.kafka.topics import CONSENT, DELIVERY, SUPPRESSIONS
 from starling_common.outcome import Refused
 from starling_common.records.dead_letters import SourceRecord, dead_letter, dead_letter_headers
+from starling_common.records.suppressions import BY_PERSON, STOP, suppression_key
 from starling_common.values import deterministic_id, record_key
 from starling_messages.details import MACHINE
 from starling_messages.links import Callback, Link
-from starling_tracker.callbacks.report import Effect, Report
+from starling_tracker.callbacks.report import Effect, Reply, Report
 
 SERVICE: Final = "tracker"
 DEAD_LETTERS: Final = "tracker.dlq"
@@ -24,14 +26,14 @@ UNSUBSCRIBED: Final = "UNSUBSCRIBED"
 PAGE: Final = "page"
 ONE_CLICK: Final = "one_click"
 PROVIDER: Final = "provider"
-STOP: Final = "stop"
-"""Sources of a change of consent: the page, the button of a mail client (RFC 8058), a page of the provider, and the answer STOP."""
+"""Sources of a change of consent: the page, the button of a mail client (RFC 8058), and a page of the provider."""
 
 HARD_BOUNCE: Final = "hard_bounce"
 COMPLAINT: Final = "complaint"
 """Kinds of suppressions, as in `starling_policy`, which this process does not load."""
 
-_SUPPRESSED: Final[Mapping[Effect, str]] = {Effect.HARD_BOUNCE: HARD_BOUNCE, Effect.COMPLAINT: COMPLAINT}
+_SUPPRESSED: Final[Mapping[Effect, str]] = {Effect.HARD_BOUNCE: HARD_BOUNCE, Effect.COMPLAINT: COMPLAINT, Effect.STOP: STOP}
+_SMS: Final = "sms"
 
 
 class Outgoing(NamedTuple):
@@ -127,28 +129,41 @@ def of_report(callback: Callback, report: Report, now_micros: int) -> list[Outgo
         reported["detail"] = report.detail
     records = [of_outcome(link, reported)]
     if report.effect in _SUPPRESSED:
-        records.append(_suppression(callback, _SUPPRESSED[report.effect], now_micros))
+        address = _Address(link.workspace, link.channel, callback.digest)
+        is_of_person = report.effect is Effect.STOP
+        records.append(_suppression(address, _SUPPRESSED[report.effect], now_micros, link.delivery_id, by_person=is_of_person))
     elif report.effect is Effect.REFUSAL:
         records.append(of_refusal(link, refusal(link, PROVIDER, now_micros)))
-    elif report.effect is Effect.STOP:
-        every = link._replace(purpose=None)
-        records.append(of_refusal(every, refusal(every, STOP, now_micros)))
     return records
 
 
-def _suppression(callback: Callback, kind: str, now_micros: int) -> Outgoing:
-    link = callback.link
+def of_reply(workspace: str, reply: Reply, now_micros: int) -> Outgoing:
+    """Return the suppression of a number whose owner has replied STOP, or its end after START."""
+    digest = hashlib.sha256(reply.address.strip().lower().encode()).hexdigest()
+    address, cause = _Address(workspace, _SMS, digest), deterministic_id(workspace, _plain(reply.message_id))
+    return _suppression(address, STOP if reply.stops else None, now_micros, cause, by_person=True)
+
+
+class _Address(NamedTuple):
+    """A suppressed address. `digest`: as in `AddressSuppressed`."""
+
+    workspace: str
+    channel: str
+    digest: str
+
+
+def _suppression(address: _Address, kind: str | None, now_micros: int, cause: str, *, by_person: bool) -> Outgoing:
     record = {
         "received_at": now_micros,
-        "workspace": link.workspace,
-        "channel": link.channel,
-        "digest": callback.digest,
+        "workspace": address.workspace,
+        "channel": address.channel,
+        "digest": address.digest,
         "kind": kind,
+        BY_PERSON: by_person,
         "changed_at": now_micros // 1000,
-        "correlation_id": link.delivery_id,
+        "correlation_id": cause,
     }
-    key = record_key(link.workspace, f"{link.channel}/{callback.digest}")
-    return Outgoing(SUPPRESSIONS, key, record, record_headers(link.delivery_id, SERVICE), None)
+    return Outgoing(SUPPRESSIONS, suppression_key(*address, by_person=by_person), record, record_headers(cause, SERVICE), None)
 
 
 def unknown_message(source: Source, report: Report, reason: str, now_micros: int) -> Outgoing:

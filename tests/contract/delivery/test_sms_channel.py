@@ -79,9 +79,9 @@ class TestSms(HttpChannelContract):
 
     def test_stop_suppresses_the_number(self) -> None:
         answer = self.answer_to(refused(400, 21610))
-        assert answer == Bounced("21610 Refused for a reason", 400)
+        assert answer == Bounced("21610 Refused for a reason", 400, by_person=True)
         step = after_message(mail_request(channel="sms"), answer, Schedule((5.0,), 3600.0), 0, 0.0)
-        assert (step.outcome, step.suppress) == ("BOUNCED", "hard_bounce")
+        assert (step.outcome, step.suppress) == ("BOUNCED", "stop")
 
     @pytest.mark.parametrize(
         ("status", "code", "answer"),

@@ -100,7 +100,7 @@ def test_an_expired_message_fails_whatever_else() -> None:
 
 
 @pytest.mark.parametrize("purpose", ["marketing", "transactional"])
-@pytest.mark.parametrize("kind", ["hard_bounce", "complaint", "uploaded"])
+@pytest.mark.parametrize("kind", ["hard_bounce", "complaint", "uploaded", "stop"])
 def test_a_suppressed_address_gets_nothing_but_transactional_after_a_complaint(kind: str, purpose: str) -> None:
     found = look(suppressed=(suppression(" ADA@customers.example.net", kind),), purpose=purpose)
     if (kind, purpose) == ("complaint", "transactional"):

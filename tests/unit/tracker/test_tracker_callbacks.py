@@ -3,12 +3,16 @@
 import json
 import time
 from typing import Any
+from urllib.parse import urlencode
 
 import pytest
 
 from starling_common.kafka.topics import CONSENT, DELIVERY, SUPPRESSIONS
+from starling_common.outcome import Done
+from starling_common.records.suppressions import SuppressedAddresses, fold_suppression
 from starling_messages.links import Links
-from starling_policy import SUPPRESSION_KINDS
+from starling_policy import SUPPRESSION_KINDS, address_digest
+from starling_policy.person import STOP
 from starling_tracker.callbacks.targets import CallbackTarget, Provider, TargetKey
 from starling_tracker.records import COMPLAINT, DEAD_LETTERS, HARD_BOUNCE, REPLAY_HEADER
 from tests.unit.tracker.providers import (
@@ -26,7 +30,7 @@ from tests.unit.tracker.providers import (
     token,
     twilio_signature,
 )
-from tests.unit.tracker.rig import Site
+from tests.unit.tracker.rig import Response, Site
 
 SUBSCRIBE_URL = f"https://sns.eu-central-1.amazonaws.com/?Action=ConfirmSubscription&TopicArn={TOPIC}&Token=t"
 
@@ -49,7 +53,7 @@ def refused(providers: Providers) -> list[str]:
 
 
 def test_the_kinds_of_suppressions_are_those_of_the_policy() -> None:
-    assert {HARD_BOUNCE, COMPLAINT} <= set(SUPPRESSION_KINDS)
+    assert {HARD_BOUNCE, COMPLAINT, STOP} <= set(SUPPRESSION_KINDS)
 
 
 # SES
@@ -303,7 +307,7 @@ def test_a_stored_key_that_is_no_point_of_the_curve_signs_nothing() -> None:
         ({"MessageStatus": "undelivered", "ErrorCode": "30005"}, [("BOUNCED", "30005", None)], [("suppressed", "hard_bounce")]),
         ({"MessageStatus": "undelivered", "ErrorCode": "30003"}, [("BOUNCED", "30003", None)], [("soft", DIGEST)]),
         ({"MessageStatus": "failed", "ErrorCode": "30007"}, [("FAILED", "30007", None)], []),
-        ({"MessageStatus": "failed", "ErrorCode": "21610"}, [("FAILED", "21610", None)], [("refused", (None, "stop", False))]),
+        ({"MessageStatus": "failed", "ErrorCode": "21610"}, [("FAILED", "21610", None)], [("suppressed", "stop")]),
         ({"MessageStatus": "failed", "ErrorCode": "²"}, [("FAILED", "²", None)], []),
     ],
 )
@@ -311,6 +315,94 @@ def test_status_callbacks_of_twilio(fields: dict[str, str], outcome: Any, effect
     providers = Providers()
     answer = providers.twilio(token("twilio", channel="sms"), fields=fields)
     assert (answer.status, outcomes(providers), effects(providers)) == (200, outcome, effect)
+
+
+PHONE = "+4915112345678"
+TEXT = {"MessageSid": "SM9", "SmsSid": "SM9", "SmsStatus": "received", "From": PHONE, "To": "+4915187654321"}
+
+
+def texted(providers: Providers, body: str, **more: str) -> Response:
+    """Return the answer to a text that a person has sent to the number of the target."""
+    fields = {name: value for name, value in {**TEXT, "Body": body, **more}.items() if value}
+    headers = {"x-twilio-signature": twilio_signature("https://t.example.com/p/acme/twilio", fields)}
+    return providers.site.request("POST", "/p/acme/twilio", urlencode(fields).encode(), headers)
+
+
+def known_after(providers: Providers, known: SuppressedAddresses | None = None) -> SuppressedAddresses:
+    found = known or SuppressedAddresses()
+    for record in providers.site.published.of(SUPPRESSIONS):
+        assert isinstance(fold_suppression(found, b"", record), Done)
+    return found
+
+
+@pytest.mark.parametrize(
+    "word", ["STOP", "stop", " Stop. ", "UNSUBSCRIBE", "Cancel", "END", "QUIT\r\n", "StopAll", "revoke", "OptOut"]
+)
+def test_the_reply_stop_suppresses_the_number_for_every_user_who_has_it(word: str) -> None:
+    providers = Providers()
+    answer = texted(providers, word)
+    assert (answer.status, answer.body, answer.headers["content-type"]) == (200, b"<Response/>", "text/xml; charset=utf-8")
+    [outgoing] = providers.site.published.records
+    digest = address_digest(PHONE)
+    assert (outgoing.topic, outgoing.key, outgoing.profile) == (SUPPRESSIONS, f"acme/sms/{digest}/stop".encode(), None)
+    assert known_after(providers).kind("acme", "sms", digest) == "stop" == STOP
+    labels = {"provider": "twilio", "outcome": "stopped"}
+    assert providers.site.metrics.registry.get_sample_value("starling_tracker_callback_reports_total", labels) == 1
+
+
+@pytest.mark.parametrize("word", ["START", "unstop", "Start!"])
+@pytest.mark.parametrize("earlier", [None, "uploaded", "hard_bounce"])
+def test_the_reply_start_ends_that_of_stop_and_no_other_suppression(word: str, earlier: str | None) -> None:
+    providers, digest = Providers(), address_digest(PHONE)
+    before = SuppressedAddresses()
+    if earlier is not None:
+        before.kinds["acme", "sms"] = {bytes.fromhex(digest): earlier}
+    texted(providers, "STOP")
+    assert texted(providers, word, MessageSid="SM10").status == 200
+    assert known_after(providers, before).kind("acme", "sms", digest) == earlier
+
+
+def test_a_repeated_start_does_not_end_a_later_stop() -> None:
+    providers = Providers()
+    for sid, word in (("SM1", "START"), ("SM2", "STOP"), ("SM1", "START")):
+        assert texted(providers, word, MessageSid=sid).status == 200
+    assert known_after(providers).kind("acme", "sms", address_digest(PHONE)) == "stop"
+    labels = {"provider": "twilio", "outcome": "repeated"}
+    assert providers.site.metrics.registry.get_sample_value("starling_tracker_callback_reports_total", labels) == 1
+
+
+@pytest.mark.parametrize(
+    ("body", "more", "kind"),
+    [
+        ("STOP", {"OptOutType": "HELP"}, None),
+        ("Arrêt", {"OptOutType": "STOP"}, "stop"),
+        ("Please stop", {}, None),
+        ("YES", {}, None),
+        ("STOP", {"From": "whatsapp:+4915112345678"}, None),
+        ("STOP", {"From": "Shop"}, None),
+        ("\U0001f600" * 300, {}, None),
+    ],
+)
+def test_what_the_provider_has_understood_counts_and_other_texts_do_not(body: str, more: dict[str, str], kind: str | None) -> None:
+    providers = Providers()
+    answer = texted(providers, body, **more)
+    assert (answer.status, answer.body) == (200, b"<Response/>")
+    assert known_after(providers).kind("acme", "sms", address_digest(PHONE)) == kind
+
+
+def test_a_text_that_is_forged_unacknowledged_or_incomplete_changes_nothing() -> None:
+    providers = Providers()
+    fields = {**TEXT, "Body": "STOP"}
+    for signature in ("", twilio_signature("https://t.example.com/p/acme/twilio", {**fields, "From": "+4915100000000"})):
+        headers = {"x-twilio-signature": signature}
+        assert providers.site.request("POST", "/p/acme/twilio", urlencode(fields).encode(), headers).status == 401
+    assert (texted(providers, "STOP", From="").status, texted(providers, "STOP", MessageSid="", SmsSid="").status) == (400, 400)
+    providers.site.published.is_down = True
+    assert texted(providers, "STOP").status == 503
+    assert providers.site.published.records == []
+    providers.site.published.is_down = False
+    assert texted(providers, "STOP").status == 200
+    assert len(providers.site.published.records) == 1
 
 
 def test_twilio_signs_the_address_with_or_without_its_port() -> None:

@@ -10,10 +10,12 @@ from confluent_kafka import KafkaError, Message, Producer
 from starling_api.definitions.definition import Author
 from starling_api.definitions.publisher import SERVICE
 from starling_api.messages.bodies import RequestedConsent, RequestedSuppressions
+from starling_campaigns.channels import SMS
 from starling_common.headers import record_headers
 from starling_common.kafka.clients import BrokerUnavailable, producer_config
 from starling_common.kafka.topics import CONSENT, SUPPRESSIONS, request_topic
 from starling_common.partitioning import partition_of
+from starling_common.records.suppressions import BY_PERSON, suppression_key
 from starling_common.values import record_key
 from starling_common.wire import Codec, Registry
 from starling_policy import address_digest
@@ -56,12 +58,15 @@ class MessageTopics:
         """Publish the suppression of addresses, or its end. Raises: BrokerUnavailable, RegistryUnavailable, SchemaMissing."""
         now, kind = self._now_micros(), UPLOADED if wanted.suppressed else None
         digests = dict.fromkeys(address_digest(address) for address in wanted.addresses)
+        # The end of a suppression is also that of STOP, for installations that no provider informs of START.
+        sides = (False, True) if kind is None and channel == SMS else (False,)
         records = [
             (
-                record_key(author.workspace, f"{channel}/{digest}"),
-                {**_common(author, now), "channel": channel, "digest": digest, "kind": kind},
+                suppression_key(author.workspace, channel, digest, by_person=by_person),
+                {**_common(author, now), "channel": channel, "digest": digest, "kind": kind, BY_PERSON: by_person},
             )
             for digest in digests
+            for by_person in sides
         ]
         self._publish(SUPPRESSIONS, records, author, 0)
 

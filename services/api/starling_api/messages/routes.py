@@ -82,7 +82,7 @@ def suppress(
     channel: str, services: UsedServices, write: Annotated[Write, Depends(unversioned_write_with_body(Role.ADMIN))]
 ) -> Response:
     """No message is sent to a suppressed address, transactional ones included. Addresses are stored as SHA-256. Capital letters
-    and surrounding spaces make no difference. `suppressed: false` ends a suppression, also one after a bounce.
+    and surrounding spaces make no difference. `suppressed: false` ends a suppression, also one after a bounce or the reply STOP.
     """
 
     def act() -> Stored:

@@ -114,7 +114,7 @@ def answer_of(answer: HttpAnswer) -> Answer:
 
 def _refused(why: str, status: int, code: int | None) -> Answer:
     if code == UNSUBSCRIBED:
-        return Bounced(why, status)
+        return Bounced(why, status, by_person=True)
     if code is None or code in _OF_MESSAGE:
         return Impossible(why, status)
     # Perhaps a code of the account, such as for a sender that is not its own. The operator has an hour.

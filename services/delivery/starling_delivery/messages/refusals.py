@@ -5,6 +5,8 @@ from dataclasses import dataclass, field
 from typing import Final, TypeVar
 
 from starling_common.outcome import Done, Outcome, Refused
+from starling_common.records import suppressions
+from starling_common.records.suppressions import SuppressedAddresses
 from starling_common.wire import Record
 from starling_policy import address_digest
 
@@ -19,32 +21,22 @@ T = TypeVar("T")
 
 @dataclass
 class Suppressions:
-    """The suppressed addresses of one channel: workspace -> digest -> kind. One thread writes."""
+    """The suppressed addresses of one channel. One thread writes."""
 
     channel: str
-    kinds: dict[str, dict[bytes, str]] = field(default_factory=dict)
+    known: SuppressedAddresses = field(default_factory=SuppressedAddresses)
 
     def kind(self, workspace: str, address: str) -> str | None:
         """Return why an address is suppressed; None if it is not."""
-        return self.kinds.get(workspace, {}).get(bytes.fromhex(address_digest(address)))
+        return self.known.kind(workspace, self.channel, address_digest(address))
 
 
-def fold_suppression(known: Suppressions, _key: bytes, record: Record | None) -> Outcome[Suppressions]:
-    """Return the suppressions after one AddressSuppressed record."""
-    if record is None:
-        return Refused("missing_value", "a suppression ends with a record whose kind is null")
-    if record["channel"] != known.channel:
+def fold_suppression(known: Suppressions, key: bytes, record: Record | None) -> Outcome[Suppressions]:
+    """Return the suppressions after one AddressSuppressed record. Those of other channels are not kept."""
+    if record is not None and record["channel"] != known.channel:
         return Done(known)
-    try:
-        digest = bytes.fromhex(record["digest"])
-    except ValueError as error:
-        return Refused("bad_digest", str(error))
-    addresses = known.kinds.setdefault(record["workspace"], {})
-    if record["kind"] is None:
-        addresses.pop(digest, None)
-    else:
-        addresses[digest] = record["kind"]
-    return Done(known)
+    outcome = suppressions.fold_suppression(known.known, key, record)
+    return Done(known) if isinstance(outcome, Done) else outcome
 
 
 @dataclass

@@ -9,9 +9,9 @@ from confluent_kafka import KafkaException, Message
 
 from starling_common.outcome import Refused
 from starling_common.records.dead_letters import source_record
+from starling_common.records.suppressions import BY_PERSON, STOP, suppression_key
 from starling_common.telemetry.metrics import Metrics
 from starling_common.time.instants import wall_clock_micros, wall_clock_ms
-from starling_common.values import record_key
 from starling_common.wire import Registry
 from starling_delivery.item import Item
 from starling_delivery.messages.ledger import Entry, Ledger
@@ -81,17 +81,18 @@ class MessageSteps:
         return partial(self._records.letter_instead, item.request)
 
     def _suppression(self, request: Request, kind: str) -> Output:
-        digest = address_digest(request["address"])
+        digest, is_of_person = address_digest(request["address"]), kind == STOP
         record = {
             "received_at": wall_clock_micros(),
             "workspace": request["workspace"],
             "channel": request["channel"],
             "digest": digest,
             "kind": kind,
+            BY_PERSON: is_of_person,
             "changed_at": wall_clock_ms(),
             "correlation_id": request["correlation_id"],
         }
-        key = record_key(request["workspace"], f"{request['channel']}/{digest}")
+        key = suppression_key(request["workspace"], request["channel"], digest, by_person=is_of_person)
         return output(self._topics.suppressions_topic, self._suppressed, key, record, request)
 
 

@@ -113,7 +113,7 @@ class Callbacks:
         if received.refused:
             found = len(received.refused)
             log(__name__).warning("reports_refused", target="/".join(target.place), count=found, reason=received.refused[0])
-        return answers.plain(200, "ok")
+        return answers.no_reply() if received.is_text else answers.plain(200, "ok")
 
 
 def _refused(target: CallbackTarget, error: Exception) -> Answer:

@@ -7,19 +7,22 @@ from typing import Final, NamedTuple, Protocol
 
 from cryptography.x509 import Certificate
 
-from starling_common.kafka.topics import DELIVERY
 from starling_common.telemetry.logs import log
 from starling_messages.links import TEST, Callback, Links
 from starling_tracker.callbacks import dsn, sendgrid, ses, twilio
-from starling_tracker.callbacks.report import Parsed, Report
+from starling_tracker.callbacks.report import Parsed, Reply, Report
 from starling_tracker.callbacks.targets import CallbackTarget, Provider
 from starling_tracker.machines import HeaderOf
-from starling_tracker.records import REPLAY_HEADER, Outgoing, Source, of_report, unknown_message
+from starling_tracker.records import REPLAY_HEADER, Outgoing, Source, of_reply, of_report, unknown_message
 
 UNKNOWN: Final = "unknown"
 IGNORED: Final = "ignored"
 REPEATED: Final = "repeated"
 """In place of an outcome in the metric: a report that became a dead letter, has no meaning, or was published before."""
+
+STOPPED: Final = "stopped"
+STARTED: Final = "started"
+"""In place of an outcome in the metric: a person has replied STOP or START."""
 
 _MOST_PUBLISHED: Final = 50_000
 
@@ -36,12 +39,17 @@ class Incoming(NamedTuple):
 
 @dataclass
 class Received:
-    """What a request causes. `outcomes`: for the metric. `refused`: why reports are attributed to no message."""
+    """What a request causes. `outcomes`: for the metric. `refused`: why reports are attributed to no message.
+
+    `ids`: what identifies its reports in a repetition. `is_text`: a person has sent it.
+    """
 
     records: list[Outgoing] = field(default_factory=list)
+    ids: list[object] = field(default_factory=list)
     outcomes: list[str] = field(default_factory=list)
     refused: list[str] = field(default_factory=list)
     is_replay: bool = False
+    is_text: bool = False
 
 
 class Fetching(Protocol):
@@ -63,7 +71,7 @@ class Receiver:
 
     def __init__(self, links: Links, fetching: Fetching, now_micros: Callable[[], int]) -> None:
         self._published: dict[object, None] = {}
-        """The newest event ids that the broker has, the oldest first."""
+        """The newest ids of reports that the broker has, the oldest first."""
         self._links = links
         self._fetching = fetching
         self._now_micros = now_micros
@@ -72,16 +80,18 @@ class Receiver:
         """Return the records of a request. Raises: Malformed, Unauthorised, NotReached."""
         is_replay = self._is_replay(incoming)
         parsed = await self._parsed(target, incoming, is_replay=is_replay)
-        now, received = self._now_micros(), Received(is_replay=is_replay)
+        now, received = self._now_micros(), Received(is_replay=is_replay, is_text=parsed.is_text)
         received.outcomes += [IGNORED] * parsed.ignored
         for report in parsed.reports:
             self._add(target, incoming, report, now, received)
+        if parsed.reply is not None:
+            self._add_reply(target, parsed.reply, now, received)
         return received
 
     def published(self, received: Received) -> None:
         """Note that the broker has the records."""
-        for event_id in (one.record["event_id"] for one in received.records if one.topic == DELIVERY):
-            self._published[event_id] = None
+        for identifier in received.ids:
+            self._published[identifier] = None
         while len(self._published) > _MOST_PUBLISHED:
             del self._published[next(iter(self._published))]
 
@@ -137,8 +147,19 @@ class Receiver:
         if records[0].record["event_id"] in self._published:
             received.outcomes.append(REPEATED)
             return
+        received.ids.append(records[0].record["event_id"])
         received.outcomes.append(report.outcome)
         received.records += records
+
+    def _add_reply(self, target: CallbackTarget, reply: Reply, now: int, received: Received) -> None:
+        """Add what a reply causes. A repeated START must not end the suppression of a later STOP."""
+        identifier = (target.place, reply.message_id)
+        if identifier in self._published:
+            received.outcomes.append(REPEATED)
+            return
+        received.ids.append(identifier)
+        received.outcomes.append(STOPPED if reply.stops else STARTED)
+        received.records.append(of_reply(target.place.workspace, reply, now))
 
 
 def _refusal(target: CallbackTarget, report: Report, callback: Callback | None) -> str | None:

@@ -40,7 +40,7 @@ class Effect(Enum):
     REFUSAL = auto()
     """The person refuses the purpose of the message in its channel."""
     STOP = auto()
-    """The person refuses every purpose of the channel."""
+    """The person has replied STOP: the address is suppressed until the reply START."""
 
 
 class Report(NamedTuple):
@@ -63,11 +63,24 @@ class Report(NamedTuple):
     problem: str | None = None
 
 
+class Reply(NamedTuple):
+    """A text that a person has sent to the number of a target. `address`: the person's number. `stops`: STOP, otherwise START."""
+
+    message_id: str
+    address: str
+    stops: bool
+
+
 class Parsed(NamedTuple):
-    """The reports of a request, and the number of those without a meaning here, such as that a message was queued."""
+    """The reports of a request, and the number of those without a meaning here, such as that a message was queued.
+
+    `reply`: of a person. `is_text`: the request is a text of a person, with a meaning here or without.
+    """
 
     reports: list[Report]
     ignored: int = 0
+    reply: Reply | None = None
+    is_text: bool = False
 
 
 def json_of(body: bytes, expected: str) -> Any:

@@ -1,8 +1,9 @@
-"""Pure core: the status callbacks of Twilio, and of services with the same interface: signature and reports."""
+"""Pure core: what Twilio, and services with the same interface, call about: the status of messages, and texts of people."""
 
 import base64
 import hashlib
 import hmac
+import re
 from collections.abc import Iterable, Mapping
 from typing import Final
 from urllib.parse import parse_qsl, urlsplit
@@ -16,6 +17,7 @@ from starling_tracker.callbacks.report import (
     Effect,
     Malformed,
     Parsed,
+    Reply,
     Report,
     Unauthorised,
     detail_of,
@@ -31,6 +33,13 @@ _NO_NUMBER: Final = frozenset({21_211, 21_614, 30_005, 30_006})
 """Error codes of numbers that do not exist, or that no text message reaches."""
 _UNREACHABLE: Final = frozenset({30_003})
 """Error codes of phones that are off or away."""
+
+_NUMBER: Final = re.compile(r"\+[0-9]{6,15}")
+_STOP: Final = frozenset({"STOP", "STOPALL", "UNSUBSCRIBE", "CANCEL", "END", "QUIT", "REVOKE", "OPTOUT"})
+_START: Final = frozenset({"START", "UNSTOP"})
+"""The words after which Twilio sends nothing more, or sends again. YES is none of them: it answers other questions too."""
+_AROUND: Final = " \t\r\n.,!\"'"
+"""What a person may write around a word."""
 
 
 def fields_of(body: bytes) -> list[tuple[str, str]]:
@@ -74,11 +83,16 @@ def _with_and_without_port(url: str) -> list[str]:
 
 
 def reports_of(fields: list[tuple[str, str]], query: str, body: bytes) -> Parsed:
-    """Return the report of a callback: one at most. `query`: of its address, with the token. Raises: Malformed."""
+    """Return the report of a callback, or the text of a person: one at most. `query`: of its address, with the token.
+
+    Raises: Malformed.
+    """
     found = dict(fields)
+    if "Body" in found and not found.get("MessageStatus"):
+        return _text_of(found)
     message, status = found.get("MessageSid") or found.get("SmsSid"), found.get("MessageStatus") or found.get("SmsStatus")
     if not message or not status:
-        raise Malformed("the form has no MessageSid or no MessageStatus: expected a status callback")
+        raise Malformed("the form has no MessageSid or no MessageStatus: expected a status callback, or a message")
     report = Report(body, f"{message}:{status}", token=_token(query), detail=_detail(found))
     match status:
         case "delivered":
@@ -88,6 +102,18 @@ def reports_of(fields: list[tuple[str, str]], query: str, body: bytes) -> Parsed
         case "undelivered" | "failed" | "canceled":
             return Parsed([_failed(report, found.get("ErrorCode", ""))])
     return Parsed([], 1)
+
+
+def _text_of(fields: Mapping[str, str]) -> Parsed:
+    """Return what a person has sent. Raises: Malformed."""
+    message, address = fields.get("MessageSid") or fields.get("SmsSid"), fields.get("From", "").strip()
+    if not message or not address:
+        raise Malformed("the form has no MessageSid or no From: expected a message")
+    # Twilio states what it has understood itself, if its own words were changed.
+    word = (fields.get("OptOutType") or fields["Body"].strip(_AROUND)).upper()
+    if not _NUMBER.fullmatch(address) or word not in _STOP | _START:
+        return Parsed([], 1, is_text=True)
+    return Parsed([], 0, Reply(message, address, word in _STOP), is_text=True)
 
 
 def _failed(report: Report, code: str) -> Report:
