@@ -13,7 +13,7 @@ from starling_api.credentials.bodies import TOKEN, WRITE_KEY
 from starling_api.credentials.routes import credential_routes
 from starling_api.definitions.kinds import CAMPAIGNS, SEGMENTS, TARGETS, TRAITS, WEBHOOKS
 from starling_api.definitions.rotation_routes import rotation_routes
-from starling_api.definitions.routes import batch_routes, definition_routes, lifecycle_routes, webhook_routes
+from starling_api.definitions.routes import batch_routes, definition_routes, lifecycle_routes, target_routes, webhook_routes
 from starling_api.feed.routes import feed_router
 from starling_api.http.access.auth import Role
 from starling_api.http.access.rate_limits import RateLimiting
@@ -102,6 +102,7 @@ def _routers(metrics: Metrics, alive: Checks, ready: Checks) -> Sequence[APIRout
         campaign_routes(),
         # A target has credentials, and the policy protects every user, so both need an admin.
         definition_routes(TARGETS, "/v1/targets", Role.ADMIN),
+        target_routes(TARGETS, "/v1/targets", Role.ADMIN),
         rotation_routes(),
         policy_routes(),
         segment_router,

@@ -1,6 +1,5 @@
 """Adapter: publishes outcomes, retries, dead letters and disabled targets."""
 
-import json
 import threading
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
@@ -9,19 +8,19 @@ from typing import Any, Final
 
 from confluent_kafka import KafkaError, KafkaException, Message, Producer
 
+from starling_common.cassandra.read_models import WEBHOOK
 from starling_common.kafka.clients import RECORD_REFUSED, BrokerUnavailable
 from starling_common.outcome import Refused
 from starling_common.records.dead_letters import source_record
 from starling_common.telemetry.metrics import Metrics
-from starling_common.time.instants import wall_clock_micros
-from starling_common.values import deterministic_id, record_key
+from starling_common.values import record_key
 from starling_common.wire import Registry
 from starling_delivery.item import Item
 from starling_delivery.policy import Request, Step
 from starling_delivery.progress import Origin
-from starling_delivery.records import PRODUCED_BY, Output, Records, output
+from starling_delivery.records import Disabled, Output, Records, disabled_record, output
 from starling_delivery.settings import Settings
-from starling_delivery.targets import Target, Targets
+from starling_delivery.targets import Targets
 
 _FLUSH_SECONDS: Final = 60.0
 
@@ -99,7 +98,9 @@ class Outbox:
         target = self._targets.find(request["workspace"], request["target_key"])
         if target is None or target.disabled:
             return []
-        record = _disabled(target, why, request["correlation_id"])
+        record = disabled_record(
+            Disabled(WEBHOOK, target.workspace, target.key, target.version, target.document), why, request["correlation_id"]
+        )
         made = output(self._settings.definitions_topic, self._definition, record_key(target.workspace, target.key), record, request)
         self._targets.apply(record)  # takes effect in this process now, in others when they read the topic
         return [made]
@@ -132,19 +133,3 @@ class Outbox:
             self._unwritten.append((request, error, receipt))
         else:
             self._failures.append(f"{message.topic()}: {error.str()}")
-
-
-def _disabled(target: Target, why: str, correlation_id: str) -> dict[str, Any]:
-    document = dict(target.document) | {"disabled": True, "disabled_because": why}
-    return {
-        "recorded_at": wall_clock_micros(),
-        "event_id": deterministic_id("disabled", target.workspace, target.key, target.version),
-        "workspace": target.workspace,
-        "kind": "webhook",
-        "key": target.key,
-        "version": target.version,
-        "action": "DISABLED",
-        "document": json.dumps(document),
-        "actor": PRODUCED_BY,
-        "correlation_id": correlation_id,
-    }

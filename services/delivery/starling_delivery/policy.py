@@ -113,6 +113,8 @@ def _message_id(body: Mapping[str, Any]) -> str:
 EXPIRED: Final = "expired"
 UNKNOWN: Final = "unknown"
 """The details of outcomes of messages to people: expired before it was sent; the provider may have taken it."""
+TARGET_DISABLED: Final = "target_disabled"
+"""The detail of the outcome of a message of a campaign whose target has answered 410."""
 
 _POSTPONED: Final = "postponed: "
 """The beginning of the reason of a postponed message."""
@@ -251,7 +253,7 @@ def after_message(request: Request, answer: Answer, schedule: Schedule, now_ms: 
             begun = request if request["attempt"] > 1 else {**request, "first_attempt_at": now_ms}
             return after(begun, answer, schedule, now_ms, jitter)
         case Impossible() | Gone():
-            return after(request, Impossible(answer.why, answer.status_code), schedule, now_ms, jitter)
+            return after(request, answer, schedule, now_ms, jitter)
 
 
 def after_repeatable(request: Request, answer: Answer, schedule: Schedule, now_ms: int, jitter: float) -> Step:

@@ -230,7 +230,7 @@ def _build_messages(settings: EmailSettings) -> Delivery:
     consumers = _consumer(settings, settings.group), _consumer(settings, settings.retry_group)
     positions = Positions(EXACT_SPAN), Positions(EXACT_SPAN)
     ledger = Ledger(_transactional_producer(settings), [Source(*one) for one in zip(positions, consumers, strict=True)])
-    steps = MessageSteps(settings, ledger, registry, metrics)
+    steps = MessageSteps(settings, ledger, registry, definitions, metrics)
     traces = _traces(settings, EMAIL)
 
     def dispatcher_of(channel: BoundedChannel) -> Dispatcher:

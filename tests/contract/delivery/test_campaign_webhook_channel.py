@@ -45,7 +45,7 @@ class TestCampaignWebhook(HttpChannelContract):
         self.send(self.open, self.message(), replace(self.message(), is_test=True))
         assert sorted(request.headers.get("starling-test", "") for request in self.endpoint.requests) == ["", "true"]
 
-    def test_410_ends_the_message(self) -> None:
+    def test_410_is_gone(self) -> None:
         assert self.answer_to(answering(410)) == Gone("the endpoint answered 410 Gone", 410)
 
     @pytest.mark.parametrize("status", [302, 400, 404, 500, 503])
@@ -89,3 +89,4 @@ def test_the_body_by_the_format_of_the_target(kind: str | None, rendered: str, b
 def test_what_becomes_of_a_message_that_may_arrive_again(answer: Answer, outcome: str, is_retried: bool) -> None:
     step = after_repeatable(mail_request(channel="webhook"), answer, Schedule((5.0,), 3600.0), 0, 0.0)
     assert (step.outcome, step.retry is not None) == (outcome, is_retried)
+    assert (step.disable, step.dead) == ((True, "gone") if isinstance(answer, Gone) else (False, None))

@@ -406,6 +406,26 @@ def test_a_target_in_use_is_not_archived() -> None:
     assert call(shop, "DELETE", "/v1/targets/main-smtp").status_code == 204
 
 
+def test_a_target_that_answered_410_shows_it_and_is_enabled_again() -> None:
+    shop = with_campaign()
+    place = (AUTHOR.workspace, "target", "main-smtp")
+    stored = shop.reader.shown[place]
+    gone = {**stored.document, "disabled": True, "disabled_because": "the endpoint answered 410 Gone"}
+    later = stored.recorded_at_micros + 60_000_000
+    shop.reader.shown[place] = replace(stored, status="disabled", document=gone, recorded_at_micros=later)
+    shown = call(shop, "GET", "/v1/targets/main-smtp", role="see").json()
+    assert (shown["status"], shown["disabled"], shown["disabled_because"]) == ("disabled", True, "the endpoint answered 410 Gone")
+    assert shown["password"] == "***"
+    listed = call(shop, "GET", "/v1/targets?status=disabled", role="see").json()["items"]
+    assert [one["key"] for one in listed] == ["main-smtp"]
+    assert call(shop, "POST", "/v1/targets/main-smtp/enable", role="make").status_code == 403
+    enabled = call(shop, "POST", "/v1/targets/main-smtp/enable")
+    assert (enabled.status_code, enabled.json()["status"], "disabled" in enabled.json()) == (200, "active", False)
+    assert shop.published[-1].action == "REVISED"
+    assert shop.published[-1].document == stored.document
+    assert call(shop, "POST", "/v1/targets/none/enable").status_code == 404
+
+
 def test_the_policy_is_replaced_and_used_by_a_check() -> None:
     shop = with_campaign(campaign())
     know(shop, "ada", {"email": "ada@example.com"})

@@ -1,6 +1,7 @@
 """An attempt of a message to a person: looked at, claimed, and only then sent."""
 
 import asyncio
+import json
 import time
 from collections.abc import Callable
 from typing import Any
@@ -8,17 +9,21 @@ from typing import Any
 import pytest
 from prometheus_client import CollectorRegistry
 
+from starling_common.cassandra.read_models import TARGET, WEBHOOK
+from starling_common.outcome import Done
 from starling_common.telemetry.metrics import Metrics
 from starling_delivery.channel import Again, Answer, Delivered, Message, Park, Unknown
 from starling_delivery.item import Item
+from starling_delivery.messages.definitions import Definitions, fold_definition
 from starling_delivery.messages.last_look import CAMPAIGN_PAUSED
 from starling_delivery.policy import Request, Schedule, Step
+from starling_delivery.records import Disabled, disabled_record
 from starling_delivery.sending.circuit import CircuitRule, Circuits
 from starling_delivery.sending.dispatch import Dispatcher, Traffic
 from starling_delivery.sending.lanes import Lanes
 from starling_delivery.sending.semantics import AtMostOnce
 from tests.unit.delivery.making import Recorded, send_all
-from tests.unit.delivery.messages import definitions, mail_request, message
+from tests.unit.delivery.messages import definition, definitions, mail_request, message, smtp_target
 
 
 class Journal(Recorded):
@@ -53,9 +58,15 @@ class Journal(Recorded):
         super().record(item, step, stored)
 
 
-def run(journal: Journal, look: Callable[[Request, int], Message | Step | Park], *users: str, **more: Any) -> list[str]:
+def run(
+    journal: Journal,
+    look: Callable[[Request, int], Message | Step | Park],
+    *users: str,
+    known: Definitions | None = None,
+    **more: Any,
+) -> list[str]:
     traffic = Traffic(Lanes(8, 64_000_000, 1000), Circuits(CircuitRule(5, 30.0)), AtMostOnce(look, journal))
-    sender = Dispatcher(journal, definitions(), Schedule((1.0,), 3600.0), traffic, journal, Metrics(CollectorRegistry()))
+    sender = Dispatcher(journal, known or definitions(), Schedule((1.0,), 3600.0), traffic, journal, Metrics(CollectorRegistry()))
     asyncio.run(send_all(sender, [mail_request(user, **more) for user in users or ("ada",)]))
     return journal.lines
 
@@ -88,6 +99,52 @@ def test_what_is_not_sent_costs_no_claim(looked: Step | Park, line: str) -> None
     assert run(journal, lambda _request, _now_ms: looked) == [line]
     [(_, step)] = journal.steps
     assert step.retry is None or step.retry["attempt"] == 1
+
+
+def disabled_targets() -> Definitions:
+    """Return the definitions after the target has answered 410."""
+    known = definitions()
+    target = known.find("default", "main-smtp")
+    stored = Disabled(TARGET, target.workspace, target.key, target.version, json.loads(target.document))
+    assert isinstance(fold_definition(known, disabled_record(stored, "410 Gone", "c")), Done)
+    return known
+
+
+@pytest.mark.parametrize(
+    ("more", "line"), [({}, "FAILED ada target_disabled"), ({"campaign": None}, "SUPPRESSED ada the target is disabled")]
+)
+def test_a_message_of_a_disabled_target_fails_and_is_not_sent(more: dict[str, Any], line: str) -> None:
+    journal = Journal()
+    assert run(journal, sent, known=disabled_targets(), **more) == [line]
+    [(_, step)] = journal.steps
+    assert (step.retry, step.dead) == (None, None)
+
+
+def test_a_test_message_reaches_a_disabled_target() -> None:
+    assert run(Journal(), sent, known=disabled_targets(), is_test=True) == ["claim ada", "send ada", "SENT ada"]
+
+
+def test_a_target_that_is_disabled_in_this_process_gets_nothing_before_its_record_is_read() -> None:
+    known = definitions()
+    known.disable("default", "main-smtp")
+    assert run(Journal(), sent, known=known) == ["FAILED ada target_disabled"]
+
+
+def test_an_enabled_target_gets_messages_again() -> None:
+    known = disabled_targets()
+    assert (known.find("default", "main-smtp").disabled, known.problems()) == (True, [])
+    fold_definition(known, definition("target", smtp_target(), "REVISED"))
+    assert run(Journal(), sent, known=known) == ["claim ada", "send ada", "SENT ada"]
+
+
+def test_the_record_of_a_disabled_target_is_the_stored_document_with_the_reason() -> None:
+    sealed = {**smtp_target(), "username": "shop", "password": "sealed:v1:key:AAAA"}
+    stored = Disabled(TARGET, "default", "main-smtp", 3, sealed)
+    first, second = disabled_record(stored, "410 Gone", "c"), disabled_record(stored, "another", "d")
+    assert (first["kind"], first["key"], first["version"], first["action"]) == ("target", "main-smtp", 3, "DISABLED")
+    assert json.loads(first["document"]) == {**sealed, "disabled": True, "disabled_because": "410 Gone"}
+    assert first["event_id"] == second["event_id"]
+    assert first["event_id"] != disabled_record(stored._replace(kind=WEBHOOK), "410 Gone", "c")["event_id"]
 
 
 def test_a_request_that_makes_the_look_raise_fails_alone() -> None:

@@ -21,6 +21,10 @@ STATUS_AFTER: Final[Mapping[str, str]] = {
 """Action -> the status of the definition after it."""
 
 
+DISABLED_FIELDS: Final = frozenset({"disabled", "disabled_because"})
+"""The fields of the document of a webhook or a target that delivery has disabled."""
+
+
 class UnknownAction(ValueError):
     """The action is not one of `STATUS_AFTER`. A newer version of the platform wrote it: upgrade this process."""
 

@@ -61,6 +61,7 @@ from starling_api.ports import Claim, Claims, DefinitionReader, Messenger, NowMi
 from starling_campaigns import frozen_errors, parse_stored_campaign, state_after
 from starling_campaigns.definitions.lifecycle import ACTIVATE, PAUSE
 from starling_common.cassandra.read_models import ACTIVE, ARCHIVED, PAUSED
+from starling_common.records.definitions import DISABLED_FIELDS
 from starling_common.sealing import KeyMissing
 from starling_common.time.timezones import DEFAULT
 from starling_segments import DefinitionRefused, FieldError, Known, check_bounds
@@ -73,8 +74,6 @@ ABANDONED_MICROS: Final = 15_000_000
 
 ROTATION_MICROS: Final = 10_000_000
 """Time after which a rotation of the key begins no further definition, so that its request ends before clients give up."""
-
-_DISABLED_FIELDS: Final = frozenset({"disabled", "disabled_because"})
 
 _POLL_SECONDS: Final = 0.02
 _ATTEMPTS: Final = 5
@@ -301,7 +300,7 @@ class Commands:
         """
 
         def enabled(current: Definition) -> Mapping[str, Any]:
-            return {field: value for field, value in current.document.items() if field not in _DISABLED_FIELDS}
+            return {field: value for field, value in current.document.items() if field not in DISABLED_FIELDS}
 
         return self._change(kind, author, key, if_match, enabled)
 

@@ -159,16 +159,35 @@ def webhook_routes(kind: Kind, path: str, writer: Role) -> APIRouter:
         operation_id="rotate_webhook_secret",
         responses={200: {"model": MODELS[kind.name]}},
     )
+    _add_enable(
+        router, kind, writer, "A webhook is disabled after its endpoint has answered 410. The changes of the meantime are not sent."
+    )
+    return router
+
+
+def target_routes(kind: Kind, path: str, writer: Role) -> APIRouter:
+    """Return the route that enables a disabled target."""
+    router = APIRouter(prefix=path, tags=[kind.title + "s"], responses=problems(*COMMON, 404, 409, 412, 422))
+    _add_enable(
+        router,
+        kind,
+        writer,
+        "A target is disabled after its receiver has answered 410, such as the endpoint of a webhook. The messages of the meantime "
+        "are `FAILED` with the reason `target_disabled`, and are not sent.",
+    )
+    return router
+
+
+def _add_enable(router: APIRouter, kind: Kind, writer: Role, description: str) -> None:
     router.add_api_route(
         "/{key}/enable",
         _lifecycle(kind, writer, Commands.enable),
         methods=["POST"],
-        summary="Enable a webhook again",
-        description="A webhook is disabled after its endpoint has answered 410. The changes of the meantime are not sent.",
-        operation_id="enable_webhook",
+        summary=f"Enable a {kind.title} again",
+        description=description,
+        operation_id=f"enable_{kind.title}",
         responses={200: {"model": MODELS[kind.name]}},
     )
-    return router
 
 
 def batch_routes(writer: Role) -> APIRouter:

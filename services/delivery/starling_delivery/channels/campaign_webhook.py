@@ -17,7 +17,7 @@ EVENT: Final = "Campaign Message"
 
 
 class CampaignWebhookChannel(HttpChannel):
-    """POSTs the body. 2xx is delivered, 410 ends the message, any other answer is tried again. Redirects are not followed."""
+    """POSTs the body. 2xx is delivered, 410 disables the target, any other answer is tried again. Redirects are not followed."""
 
     name = WEBHOOK
     semantics = AT_LEAST_ONCE

@@ -7,9 +7,9 @@ from typing import Any, Final
 
 from starling_campaigns import Campaign, Target, parse_stored_campaign, parse_target, secrets_of_target
 from starling_campaigns.definitions.triggers import BroadcastTrigger
-from starling_common.cassandra.read_models import ARCHIVED, CAMPAIGN, TARGET
+from starling_common.cassandra.read_models import ARCHIVED, CAMPAIGN, DISABLED, TARGET
 from starling_common.outcome import Done, Outcome, Refused
-from starling_common.records.definitions import status_after
+from starling_common.records.definitions import DISABLED_FIELDS, status_after
 from starling_common.sealing import Place, Sealer, Unreadable
 from starling_common.wire import Record
 from starling_delivery.targets import Batching
@@ -46,7 +46,8 @@ class KnownCampaign:
 class KnownTarget:
     """One target. `target` None: it is archived, or its definition has not been read yet (version 0).
 
-    `problem`: the reason why its credentials cannot be decrypted, so that nothing is sent.
+    `problem`: the reason why its credentials cannot be decrypted, so that nothing is sent. `document`: as stored, JSON text with
+    encrypted credentials.
     """
 
     workspace: str
@@ -57,6 +58,7 @@ class KnownTarget:
     batching: Batching | None = None
     problem: str | None = None
     rate: float | None = None
+    document: str = "{}"
 
 
 @dataclass
@@ -76,11 +78,15 @@ class Definitions:
 
     def problems(self) -> list[str]:
         """Return the reasons why targets cannot send."""
-        return [one.problem for one in list(self.targets.values()) if one.problem is not None]
+        return [one.problem for one in list(self.targets.values()) if one.problem is not None and not one.disabled]
 
     def find(self, workspace: str, key: str) -> KnownTarget:
         """Return one target. An unknown one has no settings: the last look decides about its messages."""
         return self.targets.get((workspace, key)) or KnownTarget(workspace, key)
+
+    def disable(self, workspace: str, key: str) -> None:
+        """Send nothing more to a target, until its definition is read again."""
+        self.targets[workspace, key] = replace(self.find(workspace, key), disabled=True)
 
 
 def fold_definition(known: Definitions, record: Record) -> Outcome[Definitions]:
@@ -111,13 +117,18 @@ def _target(record: Record, sealer: Sealer) -> KnownTarget:
     if status_after(record["action"]) == ARCHIVED:
         return KnownTarget(workspace, key, version)
     document = json.loads(record["document"])
+    disabled = status_after(record["action"]) == DISABLED or bool(document.get("disabled"))
+    for name in DISABLED_FIELDS:
+        document.pop(name, None)
+    problem = None
     try:
         for path in secrets_of_target(document):
             _open(document, path, Place(workspace, f"{TARGET}/{key}", "/".join(path)), sealer)
     except Unreadable as cause:
         # The rest of the document is checked; nothing is sent with what is still encrypted.
-        return KnownTarget(workspace, key, version, parse_target(document), problem=str(cause))
-    return KnownTarget(workspace, key, version, parse_target(document))
+        problem = str(cause)
+    target = parse_target(document)
+    return KnownTarget(workspace, key, version, target, disabled, problem=problem, document=record["document"])
 
 
 def _open(document: dict[str, Any], path: tuple[str, ...], place: Place, sealer: Sealer) -> None:

@@ -1,23 +1,28 @@
 """Adapter: publishes the steps of messages to people, each in a transaction with the progress of its record."""
 
 import asyncio
+import json
 from collections.abc import Callable
 from functools import partial
 from typing import Final, Protocol
 
 from confluent_kafka import KafkaException, Message
 
+from starling_common.cassandra.read_models import TARGET
 from starling_common.outcome import Refused
 from starling_common.records.dead_letters import source_record
 from starling_common.records.suppressions import BY_PERSON, STOP, suppression_key
+from starling_common.telemetry.logs import log
 from starling_common.telemetry.metrics import Metrics
 from starling_common.time.instants import wall_clock_micros, wall_clock_ms
+from starling_common.values import record_key
 from starling_common.wire import Registry
 from starling_delivery.item import Item
+from starling_delivery.messages.definitions import Definitions
 from starling_delivery.messages.ledger import Entry, Ledger
 from starling_delivery.policy import Request, Step
 from starling_delivery.progress import Origin
-from starling_delivery.records import Output, Records, Topics, output
+from starling_delivery.records import Disabled, Output, Records, Topics, disabled_record, output
 from starling_policy import address_digest
 
 SENDING: Final = Step("SENDING")
@@ -25,7 +30,11 @@ SENDING: Final = Step("SENDING")
 
 
 class MessageTopics(Topics, Protocol):
-    """The names of the topics, with that of the suppressions."""
+    """The names of the topics, with those of the definitions and the suppressions."""
+
+    @property
+    def definitions_topic(self) -> str:
+        """The topic of the campaigns and targets."""
 
     @property
     def suppressions_topic(self) -> str:
@@ -35,12 +44,16 @@ class MessageTopics(Topics, Protocol):
 class MessageSteps:
     """Encodes steps in the event loop; the ledger commits them."""
 
-    def __init__(self, topics: MessageTopics, ledger: Ledger, registry: Registry, metrics: Metrics) -> None:
+    def __init__(
+        self, topics: MessageTopics, ledger: Ledger, registry: Registry, definitions: Definitions, metrics: Metrics
+    ) -> None:
         """Raises: SchemaMissing, RegistryUnavailable."""
         self._topics = topics
+        self._definitions = definitions
         self._ledger = ledger
         self._records = Records(topics, registry, metrics)
         self._suppressed = registry.codec(topics.suppressions_topic, "AddressSuppressed")
+        self._definition = registry.codec(topics.definitions_topic, "DefinitionChanged")
         self._attempts = metrics.counter("starling_delivery_attempts_total")
 
     async def claim(self, item: Item) -> bool:
@@ -52,11 +65,14 @@ class MessageSteps:
         return await decided
 
     def record(self, item: Item, step: Step, stored: Callable[[], None]) -> None:
-        """Publish the outcome of one step, with its retry, dead letter or suppressed address."""
+        """Publish the outcome of one step, with its retry, dead letter, suppressed address or disabled target."""
         request = item.request
         outputs = self._records.of_step(request, step, item.traceparent)
         if step.suppress is not None:
             outputs.append(self._suppression(request, step.suppress))
+        # A test has no effect beyond itself, as that of a webhook.
+        if step.disable and not request.get("is_test"):
+            outputs += self._disabled(request, step.detail or "")
         self._ledger.put(Entry(outputs, item.origin, lambda _: stored(), self._instead(item)))
         if step.outcome is not None and not step.postponed:
             self._attempts.labels(request["channel"], step.outcome).inc()
@@ -79,6 +95,17 @@ class MessageSteps:
 
     def _instead(self, item: Item) -> Callable[[KafkaException], Output]:
         return partial(self._records.letter_instead, item.request)
+
+    def _disabled(self, request: Request, why: str) -> list[Output]:
+        workspace, campaign = request["workspace"], self._definitions.campaign(request["workspace"], request["campaign"])
+        target = self._definitions.find(workspace, request["target_key"] if campaign is None else campaign.target)
+        if target.target is None or target.disabled:
+            return []
+        disabled = Disabled(TARGET, workspace, target.key, target.version, json.loads(target.document))
+        record = disabled_record(disabled, why, request["correlation_id"])
+        log(__name__).warning("target_disabled", workspace=workspace, target=target.key, reason=why)
+        self._definitions.disable(workspace, target.key)  # in this process now, in others when they read the topic
+        return [output(self._topics.definitions_topic, self._definition, record_key(workspace, target.key), record, request)]
 
     def _suppression(self, request: Request, kind: str) -> Output:
         digest, is_of_person = address_digest(request["address"]), kind == STOP

@@ -15,7 +15,7 @@ from starling_delivery.batches import after_batch, is_refusal, limited
 from starling_delivery.channel import Again, Answer, Bounced, Channel, Delivered, Gone, Impossible, Park, Unknown
 from starling_delivery.item import Item
 from starling_delivery.poison import tried_twice
-from starling_delivery.policy import Schedule, Step, delayed, paused, postponed
+from starling_delivery.policy import TARGET_DISABLED, Request, Schedule, Step, delayed, paused, postponed
 from starling_delivery.sending.circuit import Circuit, Circuits
 from starling_delivery.sending.destinations import Destination, Destinations
 from starling_delivery.sending.lanes import Admission, Batch, Lanes
@@ -117,8 +117,8 @@ class Dispatcher:
     def offer(self, item: Item) -> bool:
         """Take a request. Return False if it must be offered again: its lane is full, and has room soon."""
         target = self._targets.find(item.workspace, item.target)
-        if target is None or target.disabled:
-            self._publish(item, _suppressed(target))
+        if target is None or _gets_nothing(target, item.request):
+            self._publish(item, _unsent(target, item.request))
             return True
         now = time.monotonic()
         if self._is_postponed(item, target, now):
@@ -204,8 +204,8 @@ class Dispatcher:
             if self._stopping and part is not batch:
                 return  # their records are not committed, so the next process sends them
             target = self._targets.find(part[0].workspace, part[0].target)
-            if target is None or target.disabled:
-                self._publish_all(part, _suppressed(target))
+            if target is None or _gets_nothing(target, part[0].request):
+                self._publish_all(part, _unsent(target, part[0].request))
                 continue
             if target.problem is not None:
                 self._postpone_unreadable(part, target)
@@ -370,5 +370,13 @@ def _is_failure_of_target(answer: Answer) -> TypeGuard[Again | Unknown]:
     return isinstance(answer, Unknown | Again) and answer.is_of_target
 
 
-def _suppressed(target: Destination | None) -> Step:
-    return Step("SUPPRESSED", "the target is archived" if target is None else "the target is disabled")
+def _gets_nothing(target: Destination, request: Request) -> bool:
+    """Return whether a target is disabled for a message. A test reaches it, as the test of a webhook does."""
+    return target.disabled and not request.get("is_test")
+
+
+def _unsent(target: Destination | None, request: Request) -> Step:
+    """Return what becomes of a message whose target is archived (None) or disabled."""
+    if target is None:
+        return Step("SUPPRESSED", "the target is archived")
+    return Step("SUPPRESSED", "the target is disabled") if request.get("campaign") is None else Step("FAILED", TARGET_DISABLED)

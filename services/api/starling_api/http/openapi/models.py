@@ -377,7 +377,9 @@ class TargetModel(DefinitionModel):
 
     name: str
     channel: str
-    status: Literal["active", "archived"]
+    disabled: bool | None = Field(default=None, description="True after the receiver has answered 410")
+    disabled_because: str | None = Field(default=None, description="Reason why the target is disabled")
+    status: Literal["active", "disabled", "archived"]
 
 
 class TargetPageModel(PageModel[TargetModel]):
