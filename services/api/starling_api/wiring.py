@@ -43,6 +43,7 @@ from starling_api.lists.publisher import ListFeed
 from starling_api.lists.store import CassandraLists
 from starling_api.messages.people import MessengerPeople
 from starling_api.messages.publisher import MessageTopics
+from starling_api.messages.suppressions import KnownSuppressions
 from starling_api.outcomes.outcomes import Outcomes
 from starling_api.preview.past_reader import CassandraPasts
 from starling_api.preview.previews import Previews
@@ -113,7 +114,7 @@ class Api:
     threads: Threads
     self_audit: SelfAuditService
     webhook_sender: WebhookSender
-    followed: Sequence[FollowedTopic[Any] | TraitProgress]
+    followed: Sequence[FollowedTopic[Any] | TraitProgress | KnownSuppressions]
     _stopping: threading.Event = field(default_factory=threading.Event)
 
     async def serve(self, stop: asyncio.Event) -> None:
@@ -198,6 +199,7 @@ def build_api(settings: ApiSettings) -> Api:
     tokens, write_keys = (CredentialTopic(settings.kafka.brokers, registry, kind.topic) for kind in (TOKEN, WRITE_KEY))
     people = MessengerPeople(database, settings.kafka.brokers, registry)
     messenger = MessengerProgress(settings.kafka.brokers, registry, partitions)
+    suppressions = KnownSuppressions(settings.kafka.brokers, registry)
     commands = Commands(
         claims,
         definitions,
@@ -222,6 +224,7 @@ def build_api(settings: ApiSettings) -> Api:
         materialised_views=MaterialisedViews(CassandraViews(database)),
         reports=Reports(CassandraReports(database)),
         campaign_counts=CassandraCampaignCounts(database),
+        suppressed=suppressions.of,
         previews=Previews(
             Definitions(definitions),
             audience,
@@ -252,7 +255,7 @@ def build_api(settings: ApiSettings) -> Api:
         return {"database": database.problem(), "tokens": tokens.followed.problem()}
 
     app = build_app(services, metrics, ready, origins, alive=threads.failures)
-    followed = [*(topic.followed for topic in (tokens, write_keys, messenger, broadcasts)), trait_progress]
+    followed = [*(topic.followed for topic in (tokens, write_keys, messenger, broadcasts)), trait_progress, suppressions]
     audited = audited_states(database, settings.kafka.brokers, registry)
     stopping = threading.Event()
     audit = build_self_audit(settings, database, registry, audited, stopping.wait)

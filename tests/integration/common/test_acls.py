@@ -205,6 +205,8 @@ def _send_the_rest(pipeline: Pipeline) -> None:
         eventually(partial(_is_taken, pipeline, notification(mark)))
     answer = pipeline.api.post("/v1/suppressions/email", json={"addresses": ["bounced@example.com"]})
     assert answer.is_success, answer.text
+    answer = pipeline.api.post("/v1/campaigns/thanks/dry-run")
+    assert answer.is_success, answer.text
     # The mails, the text, the webhook, the notification and the broadcast.
     eventually(lambda: len(_messages(pipeline)) == len(THANKS) + 5)
     for message in _messages(pipeline):

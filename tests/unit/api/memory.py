@@ -55,6 +55,7 @@ from starling_common.time.timezones import Timezones
 from starling_common.values import Workspace
 from starling_common.wire import Record
 from starling_messages.broadcast_progress import Written
+from starling_messages.person import SuppressionOf
 from starling_messages.state import PersonState
 from starling_rules.ledger import Run
 from tests.unit.api.memory_states import MemoryPasts, MemoryStates
@@ -310,6 +311,9 @@ class MemoryPeople:
         self.tests: list[tuple[str, Mapping[str, Any]]] = []
         self.consents: list[tuple[str, RequestedConsent]] = []
         self.suppressed: list[tuple[str, RequestedSuppressions]] = []
+        self.kinds: dict[tuple[str, str, str], str] = {}
+        """(workspace, channel, digest) -> the kind of a suppression."""
+        self.is_unread = False
 
     def person(self, workspace: str, user_id: str) -> KnownPerson | None:
         return self.known
@@ -327,6 +331,11 @@ class MemoryPeople:
     def consent(self, author: Author, user_id: str, change: RequestedConsent) -> int:
         self.consents.append((user_id, change))
         return 1_772_357_400_000
+
+    def suppression_of(self, workspace: str) -> SuppressionOf:
+        if self.is_unread:
+            raise BrokerUnavailable("suppressions could not be read to its end: timed out")
+        return lambda channel, digest: self.kinds.get((workspace, channel, digest))
 
     def suppressions(self, author: Author, channel: str, wanted: RequestedSuppressions) -> None:
         self.suppressed.append((channel, wanted))
@@ -510,7 +519,7 @@ class World:
         audit = Audit(self.publish_audit, self.audit_log, lambda: self.micros)
         people, counts = self.people, self.campaign_counts
         return Services(
-            self.commands, self.queries, self.answers, tokens, *feeding, *reading, *credentials, audit, people, people, counts
+            self.commands, self.queries, self.answers, tokens, *feeding, *reading, *credentials, audit, people, people, counts, people.suppression_of
         )  # fmt: skip
 
     def publish_audit(self, record: Mapping[str, Any]) -> None:

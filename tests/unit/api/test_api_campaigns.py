@@ -26,7 +26,7 @@ from starling_common.telemetry.metrics import Metrics
 from starling_messages.broadcast_progress import Written
 from starling_messages.positions import behind_of
 from starling_messages.state import PersonState
-from starling_policy import PastMessage
+from starling_policy import SUPPRESSION_KINDS, PastMessage, address_digest
 from tests.campaign_documents import CONTENTS, campaign, documents, full_campaign, with_template
 from tests.unit.api.calls import call
 from tests.unit.api.campaign_world import SMTP, world
@@ -259,6 +259,41 @@ def test_a_dry_run_decides_as_if_every_member_was_due_now() -> None:
     assert expected["drop", "holdout", "a"] > 0
     answer = call(shop, "POST", "/v1/campaigns/win-back/dry-run", role="see").json()
     assert answer["as_of"] == "2026-03-01T09:30:00.000Z"
+
+
+def test_a_dry_run_counts_suppressed_addresses() -> None:
+    shop = with_campaign(campaign(purpose="transactional"))
+    kinds = (*SUPPRESSION_KINDS, None)
+    for number, kind in enumerate(kinds * 20):
+        shop.people.by_user[f"{kind}-{number}"] = person({"email": f"U{number}@Example.com"})
+        if kind is not None:
+            shop.people.kinds[AUTHOR.workspace, "email", address_digest(f"u{number}@example.com")] = kind
+            shop.people.kinds["other", "email", address_digest(f"u{number}@example.com")] = "uploaded"
+    shop.people.kinds[AUTHOR.workspace, "sms", address_digest("u5@example.com")] = "uploaded"
+    join(shop, list(shop.people.by_user))
+    parsed = parse_stored_campaign(campaign(purpose="transactional"))
+    expected: Counter[tuple[str | None, ...]] = Counter()
+    for user in shop.people.by_user:
+        # A transactional message reaches people who have complained.
+        is_sent = user.partition("-")[0] in {"None", "complaint"}
+        expected[("send", None) if is_sent else ("drop", "suppressed"), assignment_of(parsed, user).variant] += 1
+    found, _ = counted(shop)
+    assert found == Counter({(*decision, variant): count for (decision, variant), count in expected.items()})
+    assert found["drop", "suppressed", "a"] == 80
+
+
+def test_a_preview_considers_a_suppression_and_a_broker_that_does_not_answer_is_503() -> None:
+    shop = with_campaign(campaign(purpose="transactional"))
+    know(shop, "ada", {"email": "ada@example.com"})
+    shop.people.known = person({"email": "ada@example.com"})
+    preview = "/v1/campaigns/win-back/preview"
+    assert call(shop, "POST", preview, json={"user": "ada"}, role="see").json()["reason"] is None
+    shop.people.kinds[AUTHOR.workspace, "email", address_digest("ada@example.com")] = "uploaded"
+    assert call(shop, "POST", preview, json={"user": "ada"}, role="see").json()["reason"] == "suppressed"
+    shop.people.is_unread = True
+    assert call(shop, "POST", preview, json={"user": "ada"}, role="see").status_code == 503
+    join(shop, ["ada"])
+    assert call(shop, "POST", "/v1/campaigns/win-back/dry-run", role="see").status_code == 503
 
 
 @pytest.mark.parametrize(

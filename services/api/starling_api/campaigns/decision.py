@@ -6,7 +6,7 @@ from starling_api.messages.people import KnownPerson
 from starling_campaigns import Campaign
 from starling_common.time.instants import format_instant
 from starling_messages.campaigns import Workspace
-from starling_messages.person import Addressee
+from starling_messages.person import Addressee, SuppressionOf
 from starling_policy import Decision, Defer, Drop, Message, Send, decide
 
 Document = dict[str, Any]
@@ -29,17 +29,28 @@ class Shown(NamedTuple):
         return {"verdict": self.action, "reason": self.reason, "until": until}  # vocabulary: verdict: a field of the contract
 
 
-def decided_now(campaign: Campaign, in_force: Workspace, workspace: str, user_id: str, known: KnownPerson) -> Shown:
+class InForce(NamedTuple):
+    """What decisions about the messages of a campaign depend on, beyond the user.
+
+    `definitions`: the policy, and the channel of the campaign's target, of which the devices that count depend.
+    """
+
+    workspace: str
+    definitions: Workspace
+    suppression_of: SuppressionOf
+
+
+def decided_now(campaign: Campaign, in_force: InForce, user_id: str, known: KnownPerson) -> Shown:
     """Return the decision about a message that is due at the stream time of the messenger, with what it keeps of the user.
 
-    `in_force`: the policy, and the channel of the campaign's target, of which the devices that count depend.
-
-    Membership, cancelling events, rivals and suppressions are not considered. A message that was decided on arrival may be later
+    Membership, cancelling events and rivals are not considered. A message that was decided on arrival may be later
     than that stream time: the decision then is at its instant.
     """
-    rules, policy = campaign.rules, in_force.policy
-    addressee = Addressee(workspace, user_id, known.state, in_force, known.as_of_ms)
-    person = addressee.known(rules.channel, in_force.targets.get(campaign.target))
+    rules, policy = campaign.rules, in_force.definitions.policy
+    addressee = Addressee(
+        in_force.workspace, user_id, known.state, in_force.definitions, known.as_of_ms, in_force.suppression_of
+    )  # fmt: skip
+    person = addressee.known(rules.channel, in_force.definitions.targets.get(campaign.target))
     newest = next(person.history.newest_first(), None)
     now = max(known.as_of_ms, 0 if newest is None else newest.at)
     return _shown(decide(Message(rules, now), person, policy, now))

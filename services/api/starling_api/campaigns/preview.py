@@ -5,12 +5,14 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any, Final
 
-from starling_api.campaigns.decision import SEND, TEMPLATE_MISSING, Shown, decided_now
+from starling_api.campaigns.decision import SEND, TEMPLATE_MISSING, InForce, Shown, decided_now
 from starling_api.definitions.kinds import CAMPAIGNS, TARGETS
 from starling_api.http.errors import NotFound
 from starling_api.http.pagination import PageOf
+from starling_api.messages.bodies import SUPPRESSED_CHANNELS
 from starling_api.messages.people import People
 from starling_api.messages.shown import as_of
+from starling_api.messages.suppressions import Suppressed
 from starling_api.users.queries import Queries
 from starling_campaigns import (
     Campaign,
@@ -42,6 +44,15 @@ FIELDS: Final = frozenset({"user", "variant", "locale", "event"})
 _EVENT_FIELDS: Final = frozenset({"name", "properties"})
 _UNKNOWN: Final = Shown(None, None, None)
 """The decision without a messenger."""
+
+
+@dataclass(frozen=True, slots=True)
+class Reads:
+    """What previews and dry runs read."""
+
+    queries: Queries
+    people: People
+    suppressed: Suppressed
 
 
 @dataclass(frozen=True, slots=True)
@@ -116,11 +127,20 @@ def stored_policy(queries: Queries, workspace: str) -> Policy:
     return parse_stored_policy({name: value for name, value in fields.items() if name != "key"})
 
 
-def in_force_for(queries: Queries, workspace: str, campaign: Campaign) -> Workspace:
-    """Return what a decision about a message of the campaign depends on: the policy, and the channel of its target."""
+def in_force_for(queries: Queries, suppressed: Suppressed, workspace: str, campaign: Campaign) -> InForce:
+    """Return what a decision about a message of the campaign depends on: policy, channel of the target, and suppressions.
+
+    Raises: BrokerUnavailable if the suppressions cannot be read.
+    """
     target = queries.reader.definition(workspace, TARGETS.name, campaign.target)
     targets = {} if target is None else {campaign.target: str(target.document["channel"])}
-    return Workspace(policy=stored_policy(queries, workspace), targets=targets)
+    definitions = Workspace(policy=stored_policy(queries, workspace), targets=targets)
+    has_addresses = campaign.rules.channel in SUPPRESSED_CHANNELS
+    return InForce(workspace, definitions, suppressed(workspace) if has_addresses else _suppresses_none)
+
+
+def _suppresses_none(_channel: str, _digest: str) -> str | None:
+    return None
 
 
 def rendered_for(campaign: Campaign, traits: Mapping[str, Any], wanted: RequestedPreview) -> tuple[str, Rendered]:
@@ -144,17 +164,18 @@ def rendered_for(campaign: Campaign, traits: Mapping[str, Any], wanted: Requeste
         ) from failed
 
 
-def previewed(queries: Queries, people: People, workspace: str, key: str, wanted: RequestedPreview) -> Document:
+def previewed(reads: Reads, workspace: str, key: str, wanted: RequestedPreview) -> Document:
     """Return the rendered parts of a message, and what the policy decides about it. Nothing is sent or stored.
 
-    Raises: NotFound (campaign or user), DefinitionRefused as `rendered_for`.
+    Raises: NotFound (campaign or user), DefinitionRefused as `rendered_for`, BrokerUnavailable.
     """
+    queries = reads.queries
     campaign = stored_campaign(queries, workspace, key)
     profile = queries.profile(workspace, wanted.user)
     variant, rendered = rendered_for(campaign, profile["traits"], wanted)
-    known = people.person(workspace, wanted.user)
-    in_force = in_force_for(queries, workspace, campaign)
-    decided = _UNKNOWN if known is None else decided_now(campaign, in_force, workspace, wanted.user, known)
+    known, decided = reads.people.person(workspace, wanted.user), _UNKNOWN
+    if known is not None:
+        decided = decided_now(campaign, in_force_for(queries, reads.suppressed, workspace, campaign), wanted.user, known)
     if decided.action == SEND and rendered.missing:
         decided = Shown("drop", TEMPLATE_MISSING, variant)
     return {
@@ -169,28 +190,31 @@ def previewed(queries: Queries, people: People, workspace: str, key: str, wanted
     }
 
 
-def dry_run(queries: Queries, people: People, workspace: str, key: str, cursor: str | None) -> Document:
+def dry_run(reads: Reads, workspace: str, key: str, cursor: str | None) -> Document:
     """Return what the policy decides now about the next members of the campaign's segment. Nothing is sent or stored.
 
     Without a messenger only the variants are counted. At most `MAX_COUNTED` members are counted; the counts of all pages add up.
-    Raises: NotFound, BadRequest (a bad cursor), DefinitionRefused (the trigger has no segment).
+    Raises: NotFound, BadRequest (a bad cursor), DefinitionRefused (the trigger has no segment), BrokerUnavailable.
     """
+    queries = reads.queries
     campaign = stored_campaign(queries, workspace, key)
     segment = _segment_of(campaign)
-    in_force = in_force_for(queries, workspace, campaign)
+    in_force: InForce | None = None
     counts: Counter[Shown] = Counter()
     size = queries.size(workspace, segment)
     counted, reflected = 0, size["as_of"]
     while counted < MAX_COUNTED:
         page = queries.members(workspace, segment, PageOf(_PAGE, cursor))
         users = [member["user_id"] for member in page["items"]]
-        known = people.people(workspace, users)
+        known = reads.people.people(workspace, users)
+        if known is not None and in_force is None:
+            in_force = in_force_for(queries, reads.suppressed, workspace, campaign)
         for user in users:
-            if known is None:
+            if known is None or in_force is None:
                 counts[Shown(None, None, assignment_of(campaign, user).variant)] += 1
                 continue
             reflected = as_of(known[user]) or reflected
-            counts[decided_now(campaign, in_force, workspace, user, known[user])._replace(until=None)] += 1
+            counts[decided_now(campaign, in_force, user, known[user])._replace(until=None)] += 1
         counted += len(page["items"])
         cursor = page["next_cursor"]
         if cursor is None:

@@ -7,7 +7,7 @@ from fastapi import APIRouter, Depends, Query, Response
 from fastapi.responses import JSONResponse
 
 from starling_api.campaigns.models import CampaignPreviewModel, CampaignReportModel, DryRunModel, TestMessagesModel
-from starling_api.campaigns.preview import MAX_COUNTED, RequestedPreview, dry_run, previewed, requested_preview
+from starling_api.campaigns.preview import MAX_COUNTED, Reads, RequestedPreview, dry_run, previewed, requested_preview
 from starling_api.campaigns.samples import requested_test, test_requests
 from starling_api.definitions.kinds import CAMPAIGNS, POLICIES
 from starling_api.definitions.repository import to_json
@@ -158,6 +158,10 @@ def _report(
     return JSONResponse(campaign_report(services.campaign_counts, caller.workspace, key, ReportedDays(since, until)))
 
 
+def _reads(services: UsedServices) -> Reads:
+    return Reads(services.queries, services.people, services.suppressed)
+
+
 def _requested(body: Body) -> RequestedPreview:
     return requested_preview(parse_definition(body))
 
@@ -166,10 +170,10 @@ def _preview(
     key: str, services: UsedServices, caller: Viewer, wanted: Annotated[RequestedPreview, Depends(_requested)]
 ) -> Response:
     """The parts of the message, rendered with the traits of the profile, and what the policy decides about it if it is due now.
-    Membership and suppressed addresses are not considered. Nothing is sent or stored.
+    Membership is not considered. Nothing is sent or stored.
     """
     with services.gate.admitted(caller.workspace):
-        return JSONResponse(previewed(services.queries, services.people, caller.workspace, key, wanted))
+        return JSONResponse(previewed(_reads(services), caller.workspace, key, wanted))
 
 
 def _test(key: str, services: UsedServices, write: Annotated[Write, Depends(unversioned_write_with_body(Role.EDITOR))]) -> Response:
@@ -197,10 +201,11 @@ def _dry_run(
     cursor: Annotated[str | None, Query(max_length=40_000, description="`next_cursor` of the previous answer")] = None,
 ) -> Response:
     """What the policy decides about a message to each current member of the campaign's segment that is due now, by the messenger's
-    states. Suppressed addresses and missing values of templates are not considered. Nothing is sent or stored.
+    states. Members whose address is suppressed count as `drop` with the reason `suppressed`. Missing values of templates are not
+    considered. Nothing is sent or stored.
     """
     with services.gate.admitted(caller.workspace):
-        return JSONResponse(dry_run(services.queries, services.people, caller.workspace, key, cursor))
+        return JSONResponse(dry_run(_reads(services), caller.workspace, key, cursor))
 
 
 _dry_run.__doc__ = f"{_dry_run.__doc__} An answer counts at most {MAX_COUNTED:,} members."

@@ -26,6 +26,7 @@ from starling_api.http.pagination import DEFAULT_LIMIT, MAX_LIMIT, PageOf
 from starling_api.imports.imports import Imports
 from starling_api.lists.lists import Lists
 from starling_api.messages.people import People
+from starling_api.messages.suppressions import Suppressed
 from starling_api.outcomes.outcomes import Outcomes
 from starling_api.ports import Answers, MessageRecords
 from starling_api.preview.previews import Previews
@@ -70,6 +71,7 @@ class Services:
     people: People
     message_topics: MessageRecords
     campaign_counts: CampaignCounts
+    suppressed: Suppressed
     body_timeout_seconds: float = 30.0
     gate: Gate = field(default_factory=lambda: Gate(4, 8, 10))
     rate_limits: RateLimits = field(default_factory=lambda: RateLimits(Rates()))
