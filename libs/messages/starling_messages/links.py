@@ -38,6 +38,11 @@ CALLBACK_FIELD: Final = "starling"
 TEST: Final = "test"
 """In place of a token: the message is a test, and what becomes of it is not reported."""
 
+_PUNCTUATION: Final = ("-", "_")
+_LAST: Final = "0"
+"""Follows a token that would end with punctuation, which programs that find links in plain text do not count to the link. No base64
+text has such a length."""
+
 _CALLBACK: Final = b"p"
 _PROOF: Final = b"proof"
 
@@ -74,7 +79,7 @@ class Links:
         self._newest = next(iter(self._ciphers))
 
     def token(self, kind: LinkKind, link: Link) -> str:
-        """Return the token of a link: URL-safe characters without padding."""
+        """Return the token of a link: URL-safe characters without padding. The last one is a letter or a digit."""
         return self._sealed(msgspec.msgpack.encode(link), kind.encode())
 
     def read(self, kind: LinkKind, token: str) -> Link | None:
@@ -99,11 +104,14 @@ class Links:
 
     def _sealed(self, plain: bytes, use: bytes) -> str:
         sealed = self._ciphers[self._newest].encrypt(plain, [use])
-        return base64.urlsafe_b64encode(self._newest + sealed).rstrip(b"=").decode()
+        token = base64.urlsafe_b64encode(self._newest + sealed).rstrip(b"=").decode()
+        return token + _LAST if token.endswith(_PUNCTUATION) else token
 
     def _opened(self, token: str, use: bytes) -> bytes | None:
         if len(token) > MAX_TOKEN_CHARACTERS:
             return None
+        if len(token) % 4 == 1 and token.endswith(_LAST) and token[:-1].endswith(_PUNCTUATION):
+            token = token[:-1]
         try:
             data = base64.b64decode(token + "=" * (-len(token) % 4), altchars=b"-_", validate=True)
         except (binascii.Error, ValueError):

@@ -1,10 +1,13 @@
 """Tokens in links: the same for the same link, and none that the installation did not write."""
 
 import base64
+import re
 
 import msgspec
 import pytest
 from cryptography.hazmat.primitives.ciphers.aead import AESSIV
+from hypothesis import example, given, settings
+from hypothesis import strategies as st
 
 from starling_messages.links import Callback, Link, LinkKind, Links
 
@@ -19,6 +22,39 @@ def test_a_token_is_deterministic_and_gives_its_link_back() -> None:
     assert token.isascii()
     assert "ada" not in token
     assert all(character.isalnum() or character in "-_" for character in token)
+
+
+FOUND = re.compile(r"https?://[^\s<>\"]+")
+NOT_OF_THE_LINK = ".,;:!?-_'*~)]}"
+"""What mail clients leave out at the end of a link that they find in plain text."""
+
+
+@settings(max_examples=300, deadline=None)
+@given(
+    st.text(st.characters(codec="utf-8"), min_size=1, max_size=40),
+    st.sampled_from(list(LinkKind)),
+    st.sampled_from(["", *".,;:!?)]-_'", "...", ").", "\n", " and more"]),
+)
+@example("u" * 14, LinkKind.UNSUBSCRIBE, ".")
+def test_a_link_at_the_end_of_a_sentence_of_plain_text_is_found_whole(user: str, kind: LinkKind, after: str) -> None:
+    links, link = Links(KEYS), LINK._replace(user_id=user)
+    url = f"https://t.example.com/{kind}/{links.token(kind, link)}"
+    found = FOUND.findall(f"Unsubscribe: {url}{after}")[0].rstrip(NOT_OF_THE_LINK)
+    assert found == url
+    assert links.read(kind, found.rpartition("/")[2]) == link
+
+
+def test_a_token_that_ended_with_punctuation_is_still_read() -> None:
+    links, seen = Links(KEYS), 0
+    for number in range(300):
+        link = LINK._replace(user_id=f"user-{number}")
+        token = links.token(LinkKind.OPEN, link)
+        if len(token) % 4 == 1:
+            seen += 1
+            assert (token[-2] in "-_", links.read(LinkKind.OPEN, token[:-1])) == (True, link)
+            assert links.read(LinkKind.OPEN, f"{token[:-1]}1") is None
+        assert links.read(LinkKind.OPEN, f"{token}0") is None
+    assert seen > 0
 
 
 def test_links_live_on_while_their_key_is_listed() -> None:
