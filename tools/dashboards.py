@@ -88,6 +88,18 @@ OVERVIEW: Final[Sequence[tuple[str, Sequence[Panel]]]] = (
         ),
     ),
     (
+        "Are broadcasts written?",
+        (
+            Panel(
+                "Members listed for the messenger",
+                "sum by (channel) (rate(starling_broadcaster_members_total[$__rate_interval]))",
+                "{{channel}}",
+            ),
+            Panel("Broadcasts by state", "max by (state) (starling_broadcaster_broadcasts)", "{{state}}"),
+            Panel("Time without progress", "max by (job) (starling_broadcaster_stalled_seconds)", "{{job}}", "s"),
+        ),
+    ),
+    (
         "Does the API answer?",
         (
             Panel("Requests", "sum by (status) (rate(starling_api_requests_total[$__rate_interval]))", "{{status}}", "reqps"),
