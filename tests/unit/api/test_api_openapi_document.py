@@ -12,7 +12,9 @@ from prometheus_client import CollectorRegistry
 
 from starling_api.app import build_app
 from starling_api.http.openapi.examples import EXAMPLES
+from starling_campaigns import References, parse_campaign
 from starling_common.telemetry.metrics import Metrics
+from starling_segments import Known
 from tests.unit.api.memory import World
 
 Document = dict[str, Any]
@@ -91,7 +93,21 @@ def test_an_operation_has_an_example_that_its_schema_allows(name: str) -> None:
     assert (name in EXAMPLES) is bool(described)
     for media in described:
         schema = {**media["schema"], "components": DOCUMENT["components"]}
-        assert [error.message for error in Draft202012Validator(schema).iter_errors(media["example"])] == []
+        shown = [media["example"]] if "example" in media else [one["value"] for one in media["examples"].values()]
+        assert [error.message for one in shown for error in Draft202012Validator(schema).iter_errors(one)] == []
+
+
+def test_campaigns_have_an_example_of_a_broadcast() -> None:
+    for name in ("create_campaign", "get_campaign", "activate_campaign"):
+        operation = OPERATIONS[name][2]
+        status = "201" if name == "create_campaign" else "200"
+        examples = operation["responses"][status]["content"]["application/json"]["examples"]
+        assert examples["broadcast"]["value"]["trigger"] == {"broadcast": "lapsing-vips", "local": "2026-03-20T09:00"}
+    body = OPERATIONS["create_campaign"][2]["requestBody"]["content"]["application/json"]["examples"]["broadcast"]["value"]
+    known = References(Known(segments={"lapsing-vips": frozenset()}), {"main-smtp": "email"})
+    assert parse_campaign(body, known).rate == 500
+    written = OPERATIONS["list_campaigns"][2]["responses"]["200"]["content"]["application/json"]["example"]["items"][0]
+    assert written["broadcast"] == {"state": "writing", "written": 41_200}
 
 
 def test_examples_of_problems_are_problems() -> None:

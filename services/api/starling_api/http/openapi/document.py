@@ -111,7 +111,7 @@ def _complete(operation: Document, shared: dict[str, Document]) -> None:
     answers = operation["responses"] = dict(sorted((operation["responses"] | {"429": {}}).items()))
     example = EXAMPLES.get(operation["operationId"])
     if example is not None and example.request is not None:
-        operation["requestBody"]["content"]["application/json"]["example"] = example.request
+        operation["requestBody"]["content"]["application/json"] |= _shown(example.requests())
     for status, answer in answers.items():
         if int(status) >= 400:
             answers[status] = {"$ref": f"#/components/responses/{PROBLEMS[int(status)].component}"}
@@ -125,9 +125,16 @@ def _complete(operation: Document, shared: dict[str, Document]) -> None:
             answer["description"] = "Done"
         answer["headers"] = _header_references(*_EVERY_ANSWER, *(("ETag",) if name in _TAGGED else ()))
         if example is not None and content:
-            content["example"] = example.response
+            content |= _shown(example.responses())
         if name in _TAGGED and operation["operationId"].startswith(("create_", "put_")):
             answer["links"] = _links(operation["operationId"])
+
+
+def _shown(values: Document) -> Document:
+    """Return the field with the examples of a body: OpenAPI has one field for a single example and another one for several."""
+    if len(values) == 1:
+        return {"example": next(iter(values.values()))}
+    return {"examples": {name: {"value": value} for name, value in values.items()}} if values else {}
 
 
 def _links(operation_id: str) -> dict[str, Document]:

@@ -1,5 +1,7 @@
 """Pure core: one example of each operation, for `/openapi.json`. A test validates them against the schemas."""
 
+from collections.abc import Mapping
+from types import MappingProxyType
 from typing import Any, Final, NamedTuple
 
 from starling_segments.parse.document import KEY_PATTERN
@@ -7,11 +9,24 @@ from starling_segments.parse.document import KEY_PATTERN
 Document = dict[str, Any]
 
 
+FIRST: Final = "default"
+"""The name of an example beside others."""
+
+
 class Example(NamedTuple):
-    """The JSON body of a request and of its response. None: no body."""
+    """The JSON body of a request and of its response. None: no body. `others`: name -> another example of the operation."""
 
     request: Any = None
     response: Any = None
+    others: "Mapping[str, Example]" = MappingProxyType({})
+
+    def requests(self) -> Document:
+        """Return the bodies of requests by name."""
+        return {name: one.request for name, one in {FIRST: self, **self.others}.items() if one.request is not None}
+
+    def responses(self) -> Document:
+        """Return the bodies of responses by name."""
+        return {name: one.response for name, one in {FIRST: self, **self.others}.items() if one.response is not None}
 
 
 _INSTANT: Final = "2026-03-01T09:30:00.000Z"
@@ -37,6 +52,13 @@ _CAMPAIGN_BODY: Final[Document] = {
     ],
 }  # fmt: skip
 _CAMPAIGN: Final[Document] = {**_CAMPAIGN_BODY, **_SERVER, "status": "draft"}
+_BROADCAST_BODY: Final[Document] = {
+    "key": "spring-sale", "name": "Spring sale", "trigger": {"broadcast": "lapsing-vips", "local": "2026-03-20T09:00"},
+    "channel": "email", "target": "main-smtp", "rate": 500, "expires_after": "12h",
+    "variants": [{"key": "a", "weight": 100, "content": {"subject": "20 % off", "text": "Until Sunday"}}],
+}  # fmt: skip
+_BROADCAST: Final[Document] = {**_BROADCAST_BODY, **_SERVER, "status": "draft"}
+_WRITTEN: Final[Document] = {**_BROADCAST, "status": "active", "broadcast": {"state": "writing", "written": 41_200}}
 _TARGET_BODY: Final[Document] = {
     "key": "main-smtp", "channel": "email", "host": "smtp.example.com", "port": 587, "tls": "starttls",
     "from": "Shop <shop@example.com>", "username": "shop", "password": "secret",
@@ -132,8 +154,17 @@ EXAMPLES: Final[dict[str, Example]] = {
     **_definitions("computed_trait", "computed_traits", (_TRAIT_BODY, _without_key(_TRAIT_BODY)), _TRAIT),
     **_definitions("webhook", "webhooks", (_WEBHOOK_BODY, _without_key(_WEBHOOK_BODY)), _WEBHOOK),
     **_definitions("campaign", "campaigns", (_CAMPAIGN_BODY, _without_key(_CAMPAIGN_BODY)), _CAMPAIGN),
+    "create_campaign": Example(_CAMPAIGN_BODY, _CAMPAIGN, {"broadcast": Example(_BROADCAST_BODY, _BROADCAST)}),
+    "list_campaigns": Example(None, _page(_WRITTEN, _CAMPAIGN)),
+    "get_campaign": Example(
+        None,
+        {**_CAMPAIGN, "used_by": [], "as_of": _INSTANT},
+        {"broadcast": Example(None, {**_WRITTEN, "used_by": [], "as_of": _INSTANT})},
+    ),
     **_definitions("target", "targets", (_TARGET_BODY, {**_without_key(_TARGET_BODY), "password": "***"}), _TARGET),
-    "activate_campaign": Example(None, {**_CAMPAIGN, "status": "active"}),
+    "activate_campaign": Example(
+        None, {**_CAMPAIGN, "status": "active"}, {"broadcast": Example(None, {**_BROADCAST, "status": "active"})}
+    ),
     "pause_campaign": Example(None, {**_CAMPAIGN, "status": "paused"}),
     "resume_campaign": Example(None, {**_CAMPAIGN, "status": "active"}),
     "list_campaign_versions": Example(

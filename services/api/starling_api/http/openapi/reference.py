@@ -67,11 +67,15 @@ def _call(openapi: Mapping[str, Any], verb: str, path: str, operation: Mapping[s
     )
     body = operation.get("requestBody")
     content = body["content"]["application/json"] if body else {}
+    shown = {"Example": content.get("example")} if "examples" not in content else {
+        f"Example: {name}": one["value"] for name, one in content["examples"].items()
+    }  # fmt: skip
+    examples = "".join(_schema(name, value) for name, value in shown.items())
     return (
         f'<h3><span class="verb">{verb.upper()}</span> <code>{html.escape(path)}</code></h3>'
         f"<p>{html.escape(operation.get('summary', ''))}. {html.escape(operation.get('description', ''))}</p>"
         + (f"<p>Parameters: {parameters}.</p>" if parameters else "")
-        + (_schema("Body", _resolved(openapi, content["schema"])) + _schema("Example", content.get("example")) if body else "")
+        + (_schema("Body", _resolved(openapi, content["schema"])) + examples if body else "")
         + f"<ul>{answers}</ul>"
     )
 
