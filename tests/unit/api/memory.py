@@ -445,8 +445,9 @@ class World:
     people: MemoryPeople = field(default_factory=MemoryPeople)
     history_days: int = 30
     computed: ComputedProgress | None = None
-    written: dict[tuple[str, str], Written] = field(default_factory=dict)
-    """How far broadcasts are written."""
+    written: dict[tuple[str, str], Written] | None = None
+    """How far broadcasts are written; None: not known."""
+    broadcast_reads: list[list[str]] = field(default_factory=list)
 
     def __post_init__(self) -> None:
         self.created_tokens = MemoryCredentials(lambda: self.broker_is_down)
@@ -477,8 +478,12 @@ class World:
             self.backfills.of_segment,
             self.history_days,
             lambda: self.computed,
-            lambda workspace, key: self.written.get((workspace, key)),
+            self.broadcasts_of,
         )
+
+    def broadcasts_of(self, workspace: str, keys: Sequence[str]) -> Mapping[str, Written] | None:
+        self.broadcast_reads.append(list(keys))
+        return None if self.written is None else {key: self.written.get((workspace, key), Written()) for key in keys}
 
     @property
     def backfills(self) -> Backfills:

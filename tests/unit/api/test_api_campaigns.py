@@ -549,11 +549,35 @@ def test_a_broadcast_shows_how_far_it_is_written(written: Written, status: str, 
 def test_only_a_broadcast_shows_its_progress() -> None:
     shop = with_campaign(campaign(trigger=BROADCAST))
     assert call(shop, "GET", "/v1/campaigns/win-back", role="see").json()["broadcast"] is None
-    shop.written[AUTHOR.workspace, "win-back"] = Written(40, 2, "ada")
+    shop.written = {(AUTHOR.workspace, "win-back"): Written(40, 2, "ada")}
     shown = call(shop, "GET", "/v1/campaigns/win-back", role="see").json()
     assert shown["broadcast"] == {"state": "writing", "written": 40}
     assert call(shop, "POST", "/v1/campaigns/win-back/dry-run", role="see").json()["segment"] == "vips"
     assert "broadcast" not in call(with_campaign(), "GET", "/v1/campaigns/win-back", role="see").json()
+
+
+def test_a_list_shows_the_progress_of_every_broadcast_and_reads_it_once() -> None:
+    shop = with_campaign(campaign(trigger=BROADCAST))
+    for key in ("autumn", "spring"):
+        shop.commands.define(CAMPAIGNS, AUTHOR, campaign(key=key, trigger=BROADCAST))
+    shop.commands.define(CAMPAIGNS, AUTHOR, campaign(key="plain"))
+
+    def listed(query: str = "") -> dict[str, Any]:
+        items = call(shop, "GET", f"/v1/campaigns{query}", role="see").json()["items"]
+        return {one["key"]: one.get("broadcast", "no broadcast") for one in items}
+
+    assert listed() == {"autumn": None, "plain": "no broadcast", "spring": None, "win-back": None}
+    shop.written = {(AUTHOR.workspace, "win-back"): Written(40, 2, "ada"), (AUTHOR.workspace, "spring"): Written(7, 16, "", True)}
+    shop.broadcast_reads.clear()
+    assert listed() == {
+        "autumn": {"state": "waiting", "written": 0},
+        "plain": "no broadcast",
+        "spring": {"state": "done", "written": 7},
+        "win-back": {"state": "writing", "written": 40},
+    }
+    assert shop.broadcast_reads == [["autumn", "spring", "win-back"]]
+    assert listed("?limit=1&sort=-key") == {"win-back": {"state": "writing", "written": 40}}
+    assert shop.broadcast_reads[1:] == [["win-back"]]
 
 
 def test_the_schema_of_a_campaign_is_public() -> None:

@@ -1,5 +1,6 @@
 """Adapter: how far the broadcaster is with each broadcast, from `broadcasts.progress`. Thread-safe."""
 
+from collections.abc import Mapping, Sequence
 from typing import Any, Final
 
 from starling_common.cassandra.read_models import ARCHIVED
@@ -24,14 +25,15 @@ class Broadcasts:
         self._registry = registry
         self.followed = FollowedTopic[BroadcastProgress]((brokers, BROADCAST_PROGRESS), self._codec, dict, fold_progress)
 
-    def written(self, workspace: str, key: str) -> Written | None:
-        """Return how far a broadcast is written; None if that is not known, because the broker has not answered yet."""
+    def written(self, workspace: str, keys: Sequence[str]) -> Mapping[str, Written] | None:
+        """Return how far broadcasts are written; None if that is not known, because the broker has not answered yet."""
         if not self.followed.is_read():
             try:
                 self.followed.refresh(_ANSWER_SECONDS)
             except BrokerUnavailable:
                 return None
-        return self.followed.value().get((workspace, key), _NOTHING)
+        progress = self.followed.value()
+        return {key: progress.get((workspace, key), _NOTHING) for key in keys}
 
     def _codec(self) -> Codec:
         return self._registry.codec(BROADCAST_PROGRESS, "BroadcastProgressed")

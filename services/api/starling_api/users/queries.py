@@ -56,8 +56,8 @@ class Queries:
     """Lifetime of the events of users in the read model."""
     computed: Callable[[], ComputedProgress | None] = lambda: None
     """Returns how far the job of computed traits is; None if it is unknown."""
-    broadcast_of: Callable[[str, str], Written | None] = lambda _workspace, _key: None
-    """Returns how far the broadcast of a campaign (workspace, key) is written; None if that is not known."""
+    broadcasts_of: Callable[[str, Sequence[str]], Mapping[str, Written] | None] = lambda _workspace, _keys: None
+    """Returns how far the broadcasts of campaigns (workspace, keys) are written; None if that is not known."""
 
     def definition(self, kind: Kind, workspace: str, key: str) -> tuple[Definition, Document]:
         """Return a definition and its response document, also of an archived one. Raises: NotFound."""
@@ -72,9 +72,8 @@ class Queries:
             document["backfill"] = backfill
         if computed is not None and document["status"] == BOOTSTRAPPING:
             document["progress"] = _percent(computed)
-        if kind is CAMPAIGNS and "broadcast" in found.document.get("trigger", {}):
-            written = self.broadcast_of(workspace, key)
-            document["broadcast"] = None if written is None else shown_broadcast(written, document["status"])
+        if kind is CAMPAIGNS:
+            document = self._with_broadcasts(workspace, [document])[0]
         return found, document | {"as_of": _as_of(progress)}
 
     def definitions(self, kind: Kind, workspace: str, page: PageOf, wanted: Filter) -> Document:
@@ -96,7 +95,19 @@ class Queries:
         if kind is SEGMENTS:
             sizes = self.audience.sizes(workspace, [one["key"] for one in rows])
             rows = [{**one, "size": size} for one, size in zip(rows, sizes, strict=True)]
+        if kind is CAMPAIGNS:
+            rows = self._with_broadcasts(workspace, rows)
         return _page(list(rows), cursor, progress)
+
+    def _with_broadcasts(self, workspace: str, campaigns: Sequence[Document]) -> list[Document]:
+        """Return the campaigns; the broadcasts with how far each is written, which is read once for all of them."""
+        keys = [one["key"] for one in campaigns if "broadcast" in one.get("trigger", {})]
+        written = self.broadcasts_of(workspace, keys) if keys else None
+
+        def shown(campaign: Document) -> Document | None:
+            return None if written is None else shown_broadcast(written[campaign["key"]], campaign["status"])
+
+        return [{**one, "broadcast": shown(one)} if one["key"] in keys else one for one in campaigns]
 
     def document(self, kind: Kind, workspace: str, definition: Definition) -> Document:
         """Return the response document of a definition: with the read-only fields, without the secret."""

@@ -362,7 +362,7 @@ class CampaignModel(DefinitionModel):
     variants: list[dict[str, Any]]
     status: Literal["draft", "active", "paused", "archived"]
     broadcast: BroadcastModel | None = Field(
-        default=None, description="Of the answer to `GET` of a broadcast alone; null while the broker does not answer"
+        default=None, description="Of a broadcast alone, in answers to `GET`; null while the broker does not answer"
     )
 
 
