@@ -5,7 +5,7 @@ from functools import cache
 
 from starling_broadcaster.agents import Broadcaster, Limits, Parts
 from starling_broadcaster.backlog import Backlogs
-from starling_broadcaster.failpoints import Ending
+from starling_broadcaster.failpoints import FAILPOINTS
 from starling_broadcaster.members import Members
 from starling_broadcaster.settings import BroadcasterSettings
 from starling_broadcaster.writer import Writer
@@ -54,7 +54,7 @@ def build_process(settings: BroadcasterSettings) -> Process:
     """Return a process that has opened only the port of its health server. Raises: OSError if the port is in use, ValueError."""
     catalogue = load_catalogue(settings.profile_partitions)
     registry, metrics, database = Registry(settings.registry.url), Metrics(), Database(settings.cassandra)
-    brokers, ending = settings.kafka.brokers, Ending(settings.failpoint)
+    brokers, ending = settings.kafka.brokers, Ending(settings.failpoint, FAILPOINTS)
     backlogs = Backlogs(brokers)
 
     @cache

@@ -14,6 +14,7 @@ from confluent_kafka import Consumer, KafkaException, Producer
 from confluent_kafka import Message as KafkaMessage
 from prometheus_client import REGISTRY
 
+from starling_common.ending import Ending
 from starling_common.failpoints import Raising
 from starling_common.kafka.clients import bounded_queue, consumer_config, gathering_fetches, producer_config
 from starling_common.kafka.folded_topic import Fold, FoldedTopic
@@ -32,7 +33,7 @@ from starling_delivery.agents import Agent, Input, MembershipInput, RetryInput
 from starling_delivery.channel import Answer, Channel, Message
 from starling_delivery.channels import CAMPAIGN_CHANNELS, CHANNELS
 from starling_delivery.channels.http import BoundedChannel
-from starling_delivery.failpoints import Ending
+from starling_delivery.failpoints import FAILPOINTS
 from starling_delivery.item import Item
 from starling_delivery.messages.definitions import Definitions, fold_definition
 from starling_delivery.messages.inputs import MessageRetryInput, RequestInput
@@ -215,7 +216,8 @@ def _build_feeds(settings: Settings) -> Delivery:
 
 
 def _build_messages(settings: EmailSettings) -> Delivery:
-    metrics, definitions, ending = Metrics(REGISTRY), Definitions(sealer=_sealer(settings)), Ending(settings.failpoint)
+    metrics, definitions = Metrics(REGISTRY), Definitions(sealer=_sealer(settings))
+    ending = Ending(settings.failpoint, FAILPOINTS)
     channels = {
         name: BoundedChannel(CAMPAIGN_CHANNELS[name](settings, definitions, ending.passed), settings.timeout_seconds)
         for name in settings.channels

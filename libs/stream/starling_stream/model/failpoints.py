@@ -1,10 +1,10 @@
 """Adapter: points at which a test kills or suspends the process, or a processor raises. Inactive unless the settings name one."""
 
 import os
-import signal
 from typing import Final, Generic
 
-from starling_common.failpoints import Raising, split
+from starling_common.ending import Ending
+from starling_common.failpoints import Raising
 from starling_stream.model.processor import Decoded, Inbound, Processor, S, Unit
 
 AFTER_FOLD: Final = "after_fold"
@@ -37,29 +37,12 @@ FAILPOINTS: Final = (
 _TOO_LARGE_BYTES: Final = 3 * 1024 * 1024
 
 
-class Failpoints:
-    """`armed` is like `after_commit:3`: the process is killed with SIGKILL at the third passage.
-
-    With `after_commit:3:stop` it is suspended until it receives SIGCONT.
-    """
+class Failpoints(Ending):
+    """The failpoints of a worker."""
 
     def __init__(self, armed: str | None) -> None:
         """Raises: ValueError for an unknown failpoint."""
-        name, _, rest = (split(armed)[1] or "").partition(":")
-        count, _, way = rest.partition(":")
-        if name and name not in FAILPOINTS:
-            raise ValueError(f"failpoint {name!r} is none of {', '.join(FAILPOINTS)}")
-        self._armed = name
-        self._left = int(count or 1)
-        self._signal = signal.SIGSTOP if way == "stop" else signal.SIGKILL
-
-    def passed(self, name: str) -> None:
-        """Kill or suspend the process if this failpoint is armed and its count is reached."""
-        if name != self._armed:
-            return
-        self._left -= 1
-        if self._left == 0:
-            os.kill(os.getpid(), self._signal)
+        super().__init__(armed, FAILPOINTS)
 
 
 class RaisingProcessor(Generic[S]):
