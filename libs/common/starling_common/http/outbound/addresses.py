@@ -18,6 +18,10 @@ _SPECIAL: Final = tuple(
 """Every special-purpose range of IANA's registries, and multicast. Among them are the IPv6 forms that contain an IPv4 address:
 compatible (::/96), NAT64 (64:ff9b::/96), Teredo (in 2001::/23) and 6to4 (2002::/16)."""
 
+_GLOBAL_UNICAST: Final = ipaddress.ip_network("2000::/3")
+"""The only IPv6 addresses that are assigned to hosts of the internet. Outside of it are further forms that contain an IPv4 address,
+such as that of a translator (::ffff:0:0:0/96, RFC 2765), which `ipaddress` takes for global."""
+
 _LOWEST_FREE_PORT: Final = 1024
 _WEB_PORTS: Final = frozenset({80, 443})
 
@@ -49,4 +53,6 @@ def is_public(address: str) -> bool:
     ip = ipaddress.ip_address(address.partition("%")[0])
     if isinstance(ip, ipaddress.IPv6Address) and ip.ipv4_mapped is not None:
         ip = ip.ipv4_mapped
+    if ip.version == 6 and ip not in _GLOBAL_UNICAST:
+        return False
     return ip.is_global and not any(ip in network for network in _SPECIAL if network.version == ip.version)
