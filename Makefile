@@ -105,8 +105,8 @@ faults-spark: setup ## kill -9 of the driver of every streaming job of Spark, 20
 oracle: setup ## feed, membership, preview, diff, explain and backfill against the brute-force oracle, 52,000 generated histories
 	@STARLING_ORACLE_CASES=$(ORACLE_CASES) $(PYTHON) -m pytest $(PYTEST_ARGS) --timeout 0 -o faulthandler_timeout=0 --hypothesis-seed $(ORACLE_SEED) $(ORACLE_TESTS)
 
-oracle-delivery: setup ## decisions of the messenger and of the policy against brute-force oracles, 40,000 generated stories, and callbacks of providers
-	@STARLING_ORACLE_DELIVERY_CASES=$(ORACLE_DELIVERY_CASES) $(PYTHON) -m pytest $(PYTEST_ARGS) --dist worksteal --timeout 0 -o faulthandler_timeout=0 --hypothesis-seed $(ORACLE_SEED) tests/property/policy tests/property/messenger tests/property/tracker
+oracle-delivery: setup ## decisions of the messenger and of the policy against brute-force oracles, 40,000 generated stories; campaigns and callbacks of providers, 10,000 each
+	@STARLING_ORACLE_DELIVERY_CASES=$(ORACLE_DELIVERY_CASES) STARLING_CAMPAIGN_EXAMPLES=$(ORACLE_DELIVERY_CASES) $(PYTHON) -m pytest $(PYTEST_ARGS) --dist worksteal --timeout 0 -o faulthandler_timeout=0 --hypothesis-seed $(ORACLE_SEED) tests/property/policy tests/property/messenger tests/property/tracker tests/property/campaigns tests/unit/api/test_api_campaigns.py
 
 extremes: setup ## every operator, measure and window with every extreme operand and value: hours; EXTREMES_EVERY=7 tries each seventh combination
 	@STARLING_EXTREMES_EVERY=$(EXTREMES_EVERY) $(PYTHON) -m pytest $(PYTEST_ARGS) --dist load --timeout 0 -o faulthandler_timeout=0 tests/property/segments/test_segments_extremes.py

@@ -77,7 +77,7 @@ def check(found: Providers, answer: Response) -> None:
     for report in published.of(DELIVERY):
         assert (report["workspace"], report["user_id"], report["delivery_id"]) == ("acme", "ada", "d-1")
         assert report["event_time"] >= 0
-    assert {one["kind"] for one in published.of(SUPPRESSIONS)} <= {"hard_bounce", "complaint"}
+    assert {one["kind"] for one in published.of(SUPPRESSIONS)} <= {"hard_bounce", "complaint", "stop", None}
     for letter in published.of(DEAD_LETTERS):
         assert letter["message"]
     for one in published.records:
@@ -105,7 +105,13 @@ def test_signed_callbacks_with_any_content(data: st.DataObject) -> None:
     else:
         status = data.draw(st.sampled_from(["delivered", "failed", "undelivered", "read", "sent"]) | TEXT.filter(_is_plain))
         more = {"ErrorCode": data.draw(TEXT.filter(_is_plain)), "MessageSid": data.draw(TEXT.filter(_is_plain))}
+        if data.draw(st.booleans()):
+            more["ErrorCode"] = data.draw(st.sampled_from(["21610", "30005", "30003"]))
         check(found, found.twilio(mark, fields={"MessageStatus": status, **more}))
+        word = data.draw(st.sampled_from(["STOP", "Start", "stop please"]) | TEXT.filter(_is_plain))
+        address = data.draw(st.sampled_from(["+4915112345678", "Shop", "whatsapp:+4915112345678"]) | TEXT.filter(_is_plain))
+        texted = providers()
+        check(texted, texted.twilio(None, fields={"MessageStatus": "", "Body": word, "From": address, **more}))
 
 
 def _is_plain(text: str) -> bool:
@@ -126,6 +132,7 @@ def test_any_request_from_outside(data: st.DataObject) -> None:
         json.dumps([sendgrid_event("bounce", token("sendgrid"))]).encode(),
         notification(token("dsn")),
         urlencode({"MessageSid": "SM1", "MessageStatus": "delivered"}).encode(),
+        urlencode({"MessageSid": "SM1", "From": "+4915112345678", "Body": "STOP"}).encode(),
     ]
     body = data.draw(spoilt(data.draw(st.sampled_from(bodies))) | st.binary(max_size=200))
     known = [f"/p/acme/{name}" for name in ("ses", "sendgrid", "dsn", "twilio")]

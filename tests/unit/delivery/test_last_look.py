@@ -139,6 +139,28 @@ def test_the_newest_recent_change_of_consent_decides(changes: tuple[dict[str, An
     assert isinstance(look(changes=changes, purpose="transactional"), Message)
 
 
+def test_an_unsubscribe_while_retrying_stops_the_next_attempt() -> None:
+    """The first attempt was made with consent; the person unsubscribes while the message waits in a tier."""
+    known = RecentConsent("email")
+    looked = LastLook(definitions(), Suppressions("email"), known)
+    first = mail_request()
+    assert isinstance(looked(first, NOW), Message)
+    retry = after_message(first, Again("421 later", 421), SCHEDULE, NOW, 0.5).retry
+    assert retry is not None
+    fold_consent(known, b"", consent(False, at=NOW + 1))
+    due = retry["not_before"]
+    assert (retry["attempt"], reason(looked(retry, due))) == (2, ("SUPPRESSED", "no_consent"))
+    assert isinstance(looked({**retry, "user_id": "bob"}, due), Message)
+
+
+@pytest.mark.parametrize("purpose", ["marketing", "news"])
+def test_an_unsubscribe_during_a_broadcast_stops_the_queued_messages_of_its_purpose(purpose: str) -> None:
+    campaign = mail_campaign(key="sale", trigger={"broadcast": "vips", "at": "2026-01-01T01:00:00Z"}, purpose=purpose)
+    known = definitions(definition("target", smtp_target()), definition("campaign", campaign, "ACTIVATED"))
+    found = look(known=known, changes=(consent(False),), campaign="sale", purpose=purpose)
+    assert (reason(found) == ("SUPPRESSED", "no_consent")) if purpose == "marketing" else isinstance(found, Message)
+
+
 def test_templates_without_a_value_suppress_and_failing_ones_fail() -> None:
     assert reason(look(context=json.dumps({"traits": {}, "event": None}))) == ("SUPPRESSED", "template_missing")
     outcome, detail = reason(look(context=json.dumps({"traits": {"name": "a\nBcc: eve@example.net"}, "event": None})))

@@ -9,6 +9,7 @@ from starling_common.kafka.topics import (
     BEHAVIOUR,
     BROADCASTS,
     CAMPAIGN_PROGRESS,
+    CONSENT,
     DELIVERY,
     MEMBERSHIP_STATE,
     MESSENGER_PROGRESS,
@@ -140,3 +141,24 @@ def test_a_listed_user_who_has_left_gets_nothing() -> None:
     assert found.take_outputs(BULK_TOPICS["email"]) == []
     [step] = found.take_outputs(CAMPAIGN_PROGRESS)
     assert CODECS[CAMPAIGN_PROGRESS].decode(step.value)["reason"] == "left_segment"
+
+
+@pytest.mark.parametrize("unsubscribes", [True, False])
+def test_an_unsubscribe_during_a_broadcast_drops_the_message_of_a_listed_member(unsubscribes: bool) -> None:
+    """Other members are already written: the broadcast is due for an hour when the person unsubscribes."""
+    found = task(trigger={"broadcast": "vip", "at": "2026-01-01T01:00:00Z"}, purpose="marketing")
+    due, later = NOW + HOUR_MS, NOW + HOUR_MS + 60_000
+    found.feed(CONSENT, KEY, consent(NOW, granted=True))
+    tick(found, due)
+    if unsubscribes:
+        found.feed(CONSENT, KEY, consent(later, granted=False))
+    found.feed_all([Fed(BROADCASTS, KEY, listed(later + 1))])
+    tick(found, NOW + 2 * HOUR_MS)
+    steps = [CODECS[CAMPAIGN_PROGRESS].decode(one.value) for one in found.take_outputs(CAMPAIGN_PROGRESS)]
+    expected = ("DROPPED", "no_consent", 0) if unsubscribes else ("REQUESTED", None, 1)
+    assert [(one["step"], one["reason"], len(found.take_outputs(BULK_TOPICS["email"]))) for one in steps] == [expected]
+
+
+def consent(at: int, *, granted: bool) -> bytes:
+    given = {"channel": "email", "granted": granted, "source": "page", "changed_at": at}
+    return filled(CONSENT, **given, received_at=at * 1000)
