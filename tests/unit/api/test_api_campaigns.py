@@ -284,8 +284,8 @@ def test_a_dry_run_counts_suppressed_addresses() -> None:
 
 def test_a_preview_considers_a_suppression_and_a_broker_that_does_not_answer_is_503() -> None:
     shop = with_campaign(campaign(purpose="transactional"))
-    know(shop, "ada", {"email": "ada@example.com"})
-    shop.people.known = person({"email": "ada@example.com"})
+    know(shop, "ada", {"email": "ada@example.com", "name": "Ada"})
+    shop.people.known = person({"email": "ada@example.com", "name": "Ada"})
     preview = "/v1/campaigns/win-back/preview"
     assert call(shop, "POST", preview, json={"user": "ada"}, role="see").json()["reason"] is None
     shop.people.kinds[AUTHOR.workspace, "email", address_digest("ada@example.com")] = "uploaded"

@@ -29,7 +29,7 @@ class Shown(NamedTuple):
         return {"verdict": self.action, "reason": self.reason, "until": until}  # vocabulary: verdict: a field of the contract
 
 
-class InForce(NamedTuple):
+class DecisionInputs(NamedTuple):
     """What decisions about the messages of a campaign depend on, beyond the user.
 
     `definitions`: the policy, and the channel of the campaign's target, of which the devices that count depend.
@@ -40,17 +40,17 @@ class InForce(NamedTuple):
     suppression_of: SuppressionOf
 
 
-def decided_now(campaign: Campaign, in_force: InForce, user_id: str, known: KnownPerson) -> Shown:
+def decided_now(campaign: Campaign, inputs: DecisionInputs, user_id: str, known: KnownPerson) -> Shown:
     """Return the decision about a message that is due at the stream time of the messenger, with what it keeps of the user.
 
     Membership, cancelling events and rivals are not considered. A message that was decided on arrival may be later
     than that stream time: the decision then is at its instant.
     """
-    rules, policy = campaign.rules, in_force.definitions.policy
+    rules, policy = campaign.rules, inputs.definitions.policy
     addressee = Addressee(
-        in_force.workspace, user_id, known.state, in_force.definitions, known.as_of_ms, in_force.suppression_of
+        inputs.workspace, user_id, known.state, inputs.definitions, known.as_of_ms, inputs.suppression_of
     )  # fmt: skip
-    person = addressee.known(rules.channel, in_force.definitions.targets.get(campaign.target))
+    person = addressee.known(rules.channel, inputs.definitions.targets.get(campaign.target))
     newest = next(person.history.newest_first(), None)
     now = max(known.as_of_ms, 0 if newest is None else newest.at)
     return _shown(decide(Message(rules, now), person, policy, now))

@@ -5,7 +5,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any, Final
 
-from starling_api.campaigns.decision import SEND, TEMPLATE_MISSING, InForce, Shown, decided_now
+from starling_api.campaigns.decision import SEND, TEMPLATE_MISSING, DecisionInputs, Shown, decided_now
 from starling_api.definitions.kinds import CAMPAIGNS, TARGETS
 from starling_api.http.errors import NotFound
 from starling_api.http.pagination import PageOf
@@ -127,7 +127,7 @@ def stored_policy(queries: Queries, workspace: str) -> Policy:
     return parse_stored_policy({name: value for name, value in fields.items() if name != "key"})
 
 
-def in_force_for(queries: Queries, suppressed: Suppressed, workspace: str, campaign: Campaign) -> InForce:
+def inputs_for(queries: Queries, suppressed: Suppressed, workspace: str, campaign: Campaign) -> DecisionInputs:
     """Return what a decision about a message of the campaign depends on: policy, channel of the target, and suppressions.
 
     Raises: BrokerUnavailable if the suppressions cannot be read.
@@ -136,7 +136,7 @@ def in_force_for(queries: Queries, suppressed: Suppressed, workspace: str, campa
     targets = {} if target is None else {campaign.target: str(target.document["channel"])}
     definitions = Workspace(policy=stored_policy(queries, workspace), targets=targets)
     has_addresses = campaign.rules.channel in SUPPRESSED_CHANNELS
-    return InForce(workspace, definitions, suppressed(workspace) if has_addresses else _suppresses_none)
+    return DecisionInputs(workspace, definitions, suppressed(workspace) if has_addresses else _suppresses_none)
 
 
 def _suppresses_none(_channel: str, _digest: str) -> str | None:
@@ -175,7 +175,7 @@ def previewed(reads: Reads, workspace: str, key: str, wanted: RequestedPreview) 
     variant, rendered = rendered_for(campaign, profile["traits"], wanted)
     known, decided = reads.people.person(workspace, wanted.user), _UNKNOWN
     if known is not None:
-        decided = decided_now(campaign, in_force_for(queries, reads.suppressed, workspace, campaign), wanted.user, known)
+        decided = decided_now(campaign, inputs_for(queries, reads.suppressed, workspace, campaign), wanted.user, known)
     if decided.action == SEND and rendered.missing:
         decided = Shown("drop", TEMPLATE_MISSING, variant)
     return {
@@ -199,7 +199,7 @@ def dry_run(reads: Reads, workspace: str, key: str, cursor: str | None) -> Docum
     queries = reads.queries
     campaign = stored_campaign(queries, workspace, key)
     segment = _segment_of(campaign)
-    in_force: InForce | None = None
+    inputs: DecisionInputs | None = None
     counts: Counter[Shown] = Counter()
     size = queries.size(workspace, segment)
     counted, reflected = 0, size["as_of"]
@@ -207,14 +207,14 @@ def dry_run(reads: Reads, workspace: str, key: str, cursor: str | None) -> Docum
         page = queries.members(workspace, segment, PageOf(_PAGE, cursor))
         users = [member["user_id"] for member in page["items"]]
         known = reads.people.people(workspace, users)
-        if known is not None and in_force is None:
-            in_force = in_force_for(queries, reads.suppressed, workspace, campaign)
+        if known is not None and inputs is None:
+            inputs = inputs_for(queries, reads.suppressed, workspace, campaign)
         for user in users:
-            if known is None or in_force is None:
+            if known is None or inputs is None:
                 counts[Shown(None, None, assignment_of(campaign, user).variant)] += 1
                 continue
             reflected = as_of(known[user]) or reflected
-            counts[decided_now(campaign, in_force, user, known[user])._replace(until=None)] += 1
+            counts[decided_now(campaign, inputs, user, known[user])._replace(until=None)] += 1
         counted += len(page["items"])
         cursor = page["next_cursor"]
         if cursor is None:

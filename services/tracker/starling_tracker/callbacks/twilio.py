@@ -34,6 +34,7 @@ _NO_NUMBER: Final = frozenset({21_211, 21_614, 30_005, 30_006})
 _UNREACHABLE: Final = frozenset({30_003})
 """Error codes of phones that are off or away."""
 
+_RECEIVED: Final = "received"
 _NUMBER: Final = re.compile(r"\+[0-9]{6,15}")
 _STOP: Final = frozenset({"STOP", "STOPALL", "UNSUBSCRIBE", "CANCEL", "END", "QUIT", "REVOKE", "OPTOUT"})
 _START: Final = frozenset({"START", "UNSTOP"})
@@ -88,7 +89,7 @@ def reports_of(fields: list[tuple[str, str]], query: str, body: bytes) -> Parsed
     Raises: Malformed.
     """
     found = dict(fields)
-    if "Body" in found and not found.get("MessageStatus"):
+    if "Body" in found and not found.get("MessageStatus") and found.get("SmsStatus", _RECEIVED) == _RECEIVED:
         return _text_of(found)
     message, status = found.get("MessageSid") or found.get("SmsSid"), found.get("MessageStatus") or found.get("SmsStatus")
     if not message or not status:
