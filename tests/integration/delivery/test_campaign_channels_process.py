@@ -98,3 +98,39 @@ def test_a_webhook_of_a_campaign_arrives_signed_also_after_a_retry(world: MailWo
     for request in endpoint.requests:
         assert Webhook(SECRET).verify(request.body, dict(request.headers)) == {"user": "ada"}
         assert request.headers["webhook-id"] == "delivery-of-ada"
+
+
+def test_a_410_disables_the_target_until_it_is_enabled(world: MailWorld, endpoint: Endpoint) -> None:
+    def respond(handler: Any) -> None:
+        answering(410 if len(endpoint.requests) == 1 else 204, b"")(handler)
+
+    endpoint.respond = respond
+    hook = {"key": "hook", "channel": "webhook", "url": f"{endpoint.url}/campaigns", "secret": SECRET}
+    world.define("target", hook)
+    world.define("campaign", one_variant("webhook", "hook", body="{}"), "ACTIVATED")
+    world.ask(["ada"], "webhook", address="", campaign="by-webhook")
+    with world.process(**PRIVATE):
+        wait_for(lambda: world.outcomes() == {"ada": ["FAILED the endpoint answered 410 Gone"]})
+        world.ask(["bob"], "webhook", address="", campaign="by-webhook")
+        wait_for(lambda: world.outcomes("bob") == {"bob": ["FAILED target_disabled"]})
+        assert len(endpoint.requests) == 1
+        world.define("target", hook, "REVISED")
+        wait_for(lambda: _is_delivered(world))
+    with world.process(**PRIVATE):  # the definitions are read again, the disabled one among them
+        world.ask(["eve"], "webhook", address="", campaign="by-webhook")
+        wait_for(lambda: world.outcomes("eve") == {"eve": ["DELIVERED"]})
+    [disabled] = [record for record in world.records("definitions") if record["action"] == "DISABLED"]
+    assert (disabled["kind"], disabled["key"], disabled["version"], disabled["actor"]) == ("target", "hook", 1, "delivery")
+    assert json.loads(disabled["document"]) == {
+        **hook, "disabled": True, "disabled_because": "the endpoint answered 410 Gone",
+    }  # fmt: skip
+    [letter] = world.records("dead_letter")
+    assert "410 Gone" in letter["message"]
+
+
+def _is_delivered(world: MailWorld) -> bool:
+    """Request a message, and return whether one was delivered: the process may not have read the new definition yet."""
+    user = f"user-{uuid.uuid4().hex}"
+    world.ask([user], "webhook", address="", campaign="by-webhook")
+    wait_for(lambda: user in world.outcomes(user))
+    return world.outcomes(user)[user] == ["DELIVERED"]

@@ -22,6 +22,7 @@ from starling_common.testing import Service, eventually, running
 from starling_common.values import record_key
 from starling_common.wire import Registry
 from starling_messages.links import Callback, Link, LinkKind, Links
+from starling_policy import address_digest
 from tests.conftest import Stack
 from tests.unit.delivery.messages import definition, smtp_target
 from tests.unit.tracker.providers import (
@@ -140,7 +141,7 @@ def test_a_stop_flushes_what_was_answered(stack: Stack, tmp_path: Path, workspac
     assert len(written(stack, DELIVERY, workspace, "DeliveryReported")) == 300
 
 
-def test_callbacks_of_each_provider_become_outcomes_suppressions_and_refusals(stack: Stack, tmp_path: Path, workspace: str) -> None:
+def test_callbacks_of_each_provider_become_outcomes_and_suppressions(stack: Stack, tmp_path: Path, workspace: str) -> None:
     sealer = Sealer(parse_keys(SECRET_KEYS, "test"))
     secret = sealer.seal(SECRET, Place(workspace, "target/mails", "callbacks/secret"))
     token = sealer.seal("twilio-token", Place(workspace, "target/texts", "auth_token"))
@@ -162,6 +163,13 @@ def test_callbacks_of_each_provider_become_outcomes_suppressions_and_refusals(st
         fields = {"MessageSid": "SM1", "MessageStatus": "failed", "ErrorCode": "21610"}
         signed = {"X-Twilio-Signature": twilio_signature(public + path, fields, "twilio-token")}
         assert client.post(path, data=fields, headers=signed).status_code == 200
+        texts = f"/p/{workspace}/texts"
+        for number, word in enumerate(("STOP", "START", "stop")):
+            fields = {"MessageSid": f"SM{number}", "SmsStatus": "received", "From": f"+491511234567{number % 2}", "Body": word}
+            signed = {"X-Twilio-Signature": twilio_signature(public + texts, fields, "twilio-token")}
+            answer = client.post(texts, data=fields, headers=signed)
+            assert (answer.status_code, answer.text) == (200, "<Response/>")
+            assert client.post(texts, data=fields | {"Body": "STOP!"}, headers=signed).status_code == 401
         large = client.post(f"/p/{workspace}/mails", content=b"x" * 300_000, headers=headers)
         assert large.status_code == 413
         metrics = client.get("/metrics").text
@@ -171,10 +179,15 @@ def test_callbacks_of_each_provider_become_outcomes_suppressions_and_refusals(st
     assert sorted(by_id.values()) == [
         ("grid", "COMPLAINED"), ("grid", "DELIVERED"), ("grid", "OPENED"), ("mails", "BOUNCED"), ("texts", "FAILED"),
     ]  # fmt: skip
-    suppressed = {(one["digest"], one["kind"]) for one in written(stack, SUPPRESSIONS, workspace, "AddressSuppressed")}
-    assert suppressed == {(DIGEST, "hard_bounce"), (DIGEST, "complaint")}
-    [consent] = written(stack, CONSENT, workspace, "ConsentChanged")
-    assert (consent["channel"], consent["purpose"], consent["source"]) == ("sms", None, "stop")
+    changes = written(stack, SUPPRESSIONS, workspace, "AddressSuppressed")
+    suppressed = {(one["digest"], one["kind"], one["by_person"]) for one in changes}
+    stopped, started = (address_digest(f"+491511234567{number}") for number in range(2))
+    assert suppressed == {
+        (DIGEST, "hard_bounce", False), (DIGEST, "complaint", False), (DIGEST, "stop", True),
+        (stopped, "stop", True), (started, None, True),
+    }  # fmt: skip
+    assert {one["channel"] for one in changes if one["by_person"]} == {"sms"}
+    assert written(stack, CONSENT, workspace, "ConsentChanged") == []
 
 
 def _json(event: Mapping[str, Any]) -> bytes:

@@ -103,9 +103,10 @@ class MessageSteps:
             return []
         disabled = Disabled(TARGET, workspace, target.key, target.version, json.loads(target.document))
         record = disabled_record(disabled, why, request["correlation_id"])
+        made = output(self._topics.definitions_topic, self._definition, record_key(workspace, target.key), record, request)
         log(__name__).warning("target_disabled", workspace=workspace, target=target.key, reason=why)
         self._definitions.disable(workspace, target.key)  # in this process now, in others when they read the topic
-        return [output(self._topics.definitions_topic, self._definition, record_key(workspace, target.key), record, request)]
+        return [made]
 
     def _suppression(self, request: Request, kind: str) -> Output:
         digest, is_of_person = address_digest(request["address"]), kind == STOP
