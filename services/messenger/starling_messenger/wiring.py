@@ -45,9 +45,7 @@ def open_service(settings: Settings) -> Iterator[Service[PersonState]]:
         definitions_fold(fold_definition),
         lambda found: refused.labels(found.code).inc(),
     )
-    suppressions = FoldedTopic(
-        (settings.kafka.brokers, SUPPRESSIONS), codec(SUPPRESSIONS), SuppressedAddresses(), fold_suppression
-    )
+    suppressions = FoldedTopic((settings.kafka.brokers, SUPPRESSIONS), codec(SUPPRESSIONS), SuppressedAddresses(), fold_suppression)
     definitions.start()
     suppressions.start()
     try:

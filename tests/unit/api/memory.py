@@ -524,7 +524,8 @@ class World:
         audit = Audit(self.publish_audit, self.audit_log, lambda: self.micros)
         people, counts = self.people, self.campaign_counts
         return Services(
-            self.commands, self.queries, self.answers, tokens, *feeding, *reading, *credentials, audit, people, people, counts, people.suppression_of
+            self.commands, self.queries, self.answers, tokens, *feeding, *reading, *credentials, audit, people, people, counts,
+            people.suppression_of,
         )  # fmt: skip
 
     def publish_audit(self, record: Mapping[str, Any]) -> None:
