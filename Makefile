@@ -97,6 +97,10 @@ clients: setup ## published tracking clients, two of them in Chromium, through a
 	@tests/clients/setup.sh
 	@$(PYTHON) -m pytest --timeout 600 tests/clients/published.py
 
+push-browser: setup ## a notification of the channel process, decrypted by a push service of our own and shown in Chromium by the service worker of docs/how-to/push.md
+	@tests/clients/setup.sh
+	@$(PYTHON) -m pytest --timeout 600 tests/clients/push_browser.py
+
 faults-spark: setup ## kill -9 of the driver of every streaming job of Spark, 20 times each, under load, and a broker away for 30 s: three quarters of an hour
 	@$(PYTHON) -m tests.faults_spark.profiles $(FAULTS_PROFILES)
 	@$(PYTHON) -m tests.faults_spark.lake_and_views $(FAULTS_LAKE)
