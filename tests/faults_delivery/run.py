@@ -1,9 +1,10 @@
 """Faults of everything that delivers, under load, then the comparison: `python -m tests.faults_delivery.run --seed 7`.
 
 Real purchases cause the messages of a campaign by mail, and of a broadcast by webhook, while their processes, the broker and the
-database are killed, slowed and stopped. What was decided equals a pandas computation and the members by pandas; no mail came twice;
-what is unknown is bounded by the kills; every message of the broadcast came; the report equals the log; who unsubscribed is not
-written to again. Exit code 1 otherwise. The seed decides the faults, not the instants.
+database are killed, slowed and stopped; the processes also at each of their failpoints, and as zombies. What was decided equals a
+pandas computation and the members by pandas, each request is there once; no mail came twice; what is unknown is bounded by the kills;
+every message of the broadcast came, to an endpoint that misbehaves; the report equals the log; who unsubscribed is not written to
+again. Exit code 1 otherwise. The seed decides the faults, not the instants.
 """
 
 import argparse
@@ -12,9 +13,11 @@ import re
 import signal
 import sys
 import tempfile
+import threading
 import time
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from email import message_from_bytes
 from pathlib import Path
@@ -22,10 +25,11 @@ from typing import Any, Final
 
 import httpx
 
+from starling_broadcaster.failpoints import BEFORE_COMMIT
 from starling_cli.api_client import ApiClient
 from starling_cli.stream_clock import StreamClock
 from starling_common.kafka.topic_range import read_topic
-from starling_common.kafka.topics import CAMPAIGN_PROGRESS, DELIVERY
+from starling_common.kafka.topics import BULK, CAMPAIGN_PROGRESS, DELIVERY, REQUESTS
 from starling_common.time.instants import parse_instant
 from starling_common.wire import Registry
 from starling_demo.dataset import Purchase, load_purchases
@@ -37,12 +41,29 @@ from starling_demo.scenario import END, POLICY, SEGMENTS, WIN_BACK
 from starling_local.instance import Instance
 from starling_local.stack.parts.services import API_TOKEN, WRITE_KEY
 from starling_local.testing import Addresses, embedded
+from starling_stream.model.failpoints import AFTER_FOLD, AFTER_PRODUCE, AFTER_TIMERS
 from tests.faults.findings import Findings
 from tests.faults.provenance import Provenance
-from tests.faults_delivery.sides import Endpoint, MailServer
-from tests.faults_platform.processes import Durations, Finding, Processes
+from tests.faults_delivery.failpoints import (
+    BROADCASTER,
+    CHANNELS,
+    MESSENGER,
+    OF_BROADCASTER,
+    OF_CHANNELS,
+    OF_MESSENGER,
+    OF_WEBHOOKS,
+    ArmedProcesses,
+    Arms,
+    at,
+    ends_of,
+    missing,
+    points_of,
+    zombie,
+)
+from tests.faults_delivery.sides import ENDING, REFUSING, Endpoint, MailServer
+from tests.faults_platform.processes import Durations, Finding
 from tests.faults_platform.report import Checkpoint, Report, table
-from tests.faults_platform.schedule import Wave, first_faults, one_round
+from tests.faults_platform.schedule import Fault, Wave, first_faults, one_round
 from tests.faults_platform.settling import settle_through_restarts
 
 SERVICES: Final = (
@@ -73,29 +94,56 @@ _IN_FLIGHT: Final = 64
 _LAST_SECONDS: Final = 420.0
 """A message that finds its target busy twice waits for 5 minutes."""
 _SETTLE_SECONDS: Final = 900.0
+_PIECES: Final = 20
+_PIECE_SECONDS: Final = 2.0
+"""While processes wait for their failpoints, a share of the purchases is sent in so many pieces, one each two seconds."""
+_ARMED_SECONDS: Final = 60.0
+_PERSON_SECONDS: Final = 0.1
+"""Between two people who unsubscribe."""
+_MOST_READ_BYTES: Final = 64 * 2**20
+"""Far more than a socket buffers, and far less than a gigabyte."""
+_REPORTS: Final = 5
+_FINAL: Final = frozenset({"SENT", "DELIVERED", "FAILED", "SUPPRESSED", "BOUNCED"})
+
+_OF_MESSENGER: Final = (*OF_MESSENGER, zombie(AFTER_FOLD), zombie(AFTER_PRODUCE))
+_OF_CHANNELS: Final = (None, None, None, None, *OF_CHANNELS, zombie("after_sending"))
+"""In the first part of the history there are no mails yet."""
+_AT_PLACES: Final = tuple(
+    Wave(at(MESSENGER, first), () if second is None else (at(CHANNELS, second),))
+    for first, second in zip(_OF_MESSENGER, _OF_CHANNELS, strict=True)
+)
+_WHILE_BROADCASTING: Final = Wave(
+    at(BROADCASTER, *OF_BROADCASTER, zombie(BEFORE_COMMIT)), (at(CHANNELS, *OF_WEBHOOKS), at(MESSENGER, AFTER_TIMERS))
+)
+_WHILE_UNSUBSCRIBING: Final = Wave(Fault("kill", ("tracker",)), (Fault("kill", ("kafka",)),))
 
 
 @dataclass(frozen=True)
 class Scale:
-    """`customers`: those with the lowest numbers."""
+    """`customers`: those with the lowest numbers. `hostile`: whether the endpoint does more than to be busy at first."""
 
     customers: int = 6_000
+    hostile: bool = True
 
 
 class World:
     """The running instance, with the other sides of its channels."""
 
-    def __init__(self, at: Addresses, report: Report, scale: Scale, checkpoint: Checkpoint) -> None:
+    def __init__(self, at: Addresses, report: Report, scale: Scale, checkpoint: Checkpoint, arms: Arms) -> None:
         self.at = at
         self.report = report
+        self._scale = scale
         self._checkpoint = checkpoint
+        self._arms = arms
+        self._began = time.monotonic()
+        self._waves = 0
         self.instance = Instance(at.data_dir)
         self.api = ApiClient(at.api_url, API_TOKEN)
         self.mails = MailServer()
         every = load_purchases()
         chosen = set(sorted({purchase.user_id for purchase in every})[: scale.customers])
         self.purchases = [purchase for purchase in every if purchase.user_id in chosen]
-        self.processes = Processes(self.instance, DURATIONS, checkpoint.evidence, report.provenance.seed)
+        self.processes = ArmedProcesses(arms, self.instance, DURATIONS, checkpoint.evidence, report.provenance.seed)
         self.endpoint: Endpoint | None = None
         self._known: frozenset[str] = frozenset()
         """The customers whose traits were sent. Traits at the instant of an order would be evaluated before it."""
@@ -108,7 +156,7 @@ class World:
         target = {"key": WIN_BACK["target"], "channel": "email", "host": "127.0.0.1", "port": self.mails.port, "tls": "none"}
         self.api.create("/v1/targets", {**target, "from": "Music shop <shop@example.com>"})
         secret = "whsec_" + "QUJDREVGR0hJSktMTU5PUFFSU1RVVldYWVphYmNkZWY="
-        self.endpoint = Endpoint(secret)
+        self.endpoint = Endpoint(secret, REFUSING, ENDING) if self._scale.hostile else Endpoint(secret)
         self.api.create("/v1/targets", {"key": "endpoint", "channel": "webhook", "url": self.endpoint.url, "secret": secret})
         self.settle()
         for campaign in (WIN_BACK, BROADCAST):
@@ -117,19 +165,39 @@ class World:
 
     def suffer(self, waves: Sequence[Wave], seconds: float) -> None:
         """Send a share of the purchases before and during each wave of faults, and the rest at the end."""
-        began, chunks = time.monotonic(), list(_chunks(self.purchases, len(waves) + 1))
-        for number, wave in enumerate(waves, 1):
-            if time.monotonic() - began > seconds:
+        self._began, chunks = time.monotonic(), list(_chunks(self.purchases, len(waves) + 2))
+        for wave in waves:
+            if time.monotonic() - self._began > seconds:
                 break
-            self._send(chunks.pop(0))
-            found = self.processes.inject(wave, number, began)
-            self.report.injected += found
-            for one in found:
-                self._checkpoint.write("fault", one)
-            sys.stderr.write(f"{number:4} {found[0].at_seconds:7.1f} s  {' · '.join(map(str, wave.faults))}\n")
-            self.take_findings()
+            self._endure(wave, chunks.pop(0))
+        left = self._missing()
+        if left:
+            self._endure(Wave(left[0], tuple(left[1:])), chunks.pop(0))
         for chunk in chunks:
             self._send(chunk)
+
+    def _endure(self, wave: Wave, purchases: Sequence[Purchase]) -> None:
+        """Send purchases before a wave; while it lasts, if processes are to end at failpoints, which they pass only at work."""
+        if not any(map(points_of, wave.faults)):
+            self._send(purchases)
+            self._inject(wave)
+            return
+        over = threading.Event()
+        with ThreadPoolExecutor(1) as pool:
+            sending = pool.submit(self._send_slowly, purchases, over)
+            try:
+                self._inject(wave)
+            finally:
+                over.set()
+            sending.result()
+
+    def _send_slowly(self, purchases: Sequence[Purchase], over: threading.Event) -> None:
+        for piece in _chunks(purchases, _PIECES):
+            self._send(piece)
+            over.wait(_PIECE_SECONDS)
+
+    def _missing(self) -> list[Fault]:
+        return missing([one.fault for one in self.report.injected], self.processes.reached)
 
     def finish(self, during: Wave, last: Wave) -> None:
         """Broadcast during one wave, let every delay pass, unsubscribe people during the last one, and compare."""
@@ -137,8 +205,7 @@ class World:
             self.find(f"{name} was not ready at the end")
         self.settle()
         clock = StreamClock(self.at.kafka, self.at.registry_url)
-        clock.advance(parse_instant(_JUST_AFTER))
-        self._inject(during)
+        self._broadcast(during, clock)
         self.settle()
         clock.advance(parse_instant(END))
         self.settle()
@@ -148,21 +215,44 @@ class World:
         for line in differences(expected, read_messages(self.at.kafka, self.at.registry_url, WIN_BACK["key"])):
             found.found("wrong", line)
         found.add("messages compared with pandas", sum(map(len, expected.values())))
+        self._check_requests(found, progress)
         self._check_mails(found, progress)
         self._check_broadcast(found, progress, changes["lapsing"])
-        self._check_report(found, progress)
+        self._check_report(found)
         self._unsubscribe(found, last)
+        for fault in self._missing():
+            self.find(f"{fault.parts[0]} never came by {', '.join(points_of(fault))}")
+        found.add("failpoints at which processes ended", len(self.processes.reached))
         self.report.compared = found
 
     def settle(self) -> None:
         settle_through_restarts(self.instance, _SETTLE_SECONDS)
 
+    def _broadcast(self, wave: Wave, clock: StreamClock) -> None:
+        """Advance the clock to the instant of the broadcast, then inject the wave; parts with failpoints are armed before."""
+        parts = [fault.parts[0] for fault in wave.faults if points_of(fault)]
+        if not parts:
+            clock.advance(parse_instant(_JUST_AFTER))
+            self._inject(wave)
+            return
+        before = {part: self._arms.armed(part) for part in parts}
+
+        def advance() -> None:
+            _wait(lambda: all(self._arms.armed(part) != before[part] for part in parts), _ARMED_SECONDS)
+            clock.advance(parse_instant(_JUST_AFTER))
+
+        with ThreadPoolExecutor(1) as pool:
+            advancing = pool.submit(advance)
+            self._inject(wave)
+            advancing.result()
+
     def _inject(self, wave: Wave) -> None:
-        found = self.processes.inject(wave, len(self.report.injected) + 1, time.monotonic())
+        self._waves += 1
+        found = self.processes.inject(wave, self._waves, self._began)
         self.report.injected += found
         for one in found:
             self._checkpoint.write("fault", one)
-        sys.stderr.write(f"     {' · '.join(map(str, wave.faults))}\n")
+        sys.stderr.write(f"{self._waves:4} {found[0].at_seconds:7.1f} s  {' · '.join(map(str, wave.faults))}\n")
         self.take_findings()
 
     def close(self) -> None:
@@ -198,11 +288,27 @@ class World:
         codec = Registry(self.at.registry_url).codec(topic, schema)
         return [codec.decode(message.value() or b"") for message in read_topic(self.at.kafka, topic)]
 
+    def _check_requests(self, found: Findings, progress: Sequence[Mapping[str, Any]]) -> None:
+        """Each message that the messenger has decided to send was requested of its channel once."""
+        for campaign, topic in ((WIN_BACK["key"], f"{REQUESTS}.email"), (BROADCAST["key"], f"{BULK}.webhook")):
+            requests = Counter(
+                one["delivery_id"] for one in self._records(topic, "DeliveryRequested") if one["campaign"] == campaign
+            )
+            decided = {one["delivery_id"] for one in progress if (one["campaign"], one["step"]) == (campaign, "REQUESTED")}
+            for one in decided - requests.keys():
+                found.found("lost", f"{campaign}: no request of message {one}")
+            for one, count in requests.items():
+                if one not in decided:
+                    found.found("wrong", f"{campaign}: request of message {one}, which was not decided")
+                if count > 1:
+                    found.found("doubled", f"{campaign}: {count} requests of message {one}")
+            found.add("requests of messages", requests.total())
+
     def _check_mails(self, found: Findings, progress: Sequence[Mapping[str, Any]]) -> None:
         requested = {one["delivery_id"] for one in progress if (one["campaign"], one["step"]) == (WIN_BACK["key"], "REQUESTED")}
         _wait(lambda: requested <= self.mails.arrived.keys() | self._unknown())
         unknown = self._unknown() - self.mails.arrived.keys()
-        kills = sum("delivery-email-0" in one.fault.parts or "kafka" in one.fault.parts for one in self.report.injected)
+        kills = sum(ends_of(one.fault) for one in self.report.injected if {CHANNELS, "kafka"} & set(one.fault.parts))
         for one, count in self.mails.arrived.items():
             if count > 1:
                 found.found("doubled", f"mail {one} arrived {count} times")
@@ -211,27 +317,31 @@ class World:
         for one in requested - self.mails.arrived.keys() - unknown:
             found.found("lost", f"mail {one} was requested, and neither sent nor reported as unknown")
         if len(unknown) > kills * _IN_FLIGHT:
-            found.found("lost", f"{len(unknown)} mails are unknown after {kills} faults of the channel")
+            found.found("lost", f"{len(unknown)} mails are unknown after {kills} ends of the channel or of the broker")
         found.add("mails", len(self.mails.arrived))
         found.add("mails whose fate is unknown", len(unknown))
         found.add("mails refused at first", self.mails.refused)
 
-    def _unknown(self) -> set[str]:
-        """Return the messages that were claimed and have no outcome, and those that were reported as unknown."""
-        outcomes: dict[str, set[str]] = {}
+    def _outcomes(self, campaign: str) -> dict[str, list[str]]:
+        """Return the outcomes of each message of a campaign, `UNKNOWN` for those that may have arrived."""
+        outcomes: dict[str, list[str]] = {}
         for one in self._records(DELIVERY, "DeliveryReported"):
-            if one["campaign"] == WIN_BACK["key"]:
+            if one["campaign"] == campaign:
                 name = "UNKNOWN" if (one["outcome"], one["detail"]) == ("FAILED", "unknown") else one["outcome"]
-                outcomes.setdefault(one["delivery_id"], set()).add(name)
-        final = {"SENT", "FAILED", "SUPPRESSED", "BOUNCED"}
-        return {one for one, names in outcomes.items() if "SENDING" in names and not names & final} | {
+                outcomes.setdefault(one["delivery_id"], []).append(name)
+        return outcomes
+
+    def _unknown(self) -> set[str]:
+        """Return the mails that were claimed and have no outcome, and those that were reported as unknown."""
+        outcomes = self._outcomes(WIN_BACK["key"])
+        return {one for one, names in outcomes.items() if "SENDING" in names and not _FINAL & set(names)} | {
             one for one, names in outcomes.items() if "UNKNOWN" in names
         }
 
     def _check_broadcast(self, found: Findings, progress: Sequence[Mapping[str, Any]], lapsing: Changes) -> None:
         assert self.endpoint is not None
-        endpoint, at = self.endpoint, parse_instant(BROADCAST_AT)
-        members = {user for user, changes in lapsing.items() if _is_member(changes, at)}
+        endpoint, at_ms = self.endpoint, parse_instant(BROADCAST_AT)
+        members = {user for user, changes in lapsing.items() if _is_member(changes, at_ms)}
         requested = {
             one["user_id"]: one["delivery_id"]
             for one in progress
@@ -251,20 +361,60 @@ class World:
             found.found("wrong", f"broadcast: message {one} was not requested")
         if endpoint.forged:
             found.found("wrong", f"{endpoint.forged} requests with a wrong signature")
+        self._check_answers(found, endpoint, set(requested.values()))
         found.add("messages of the broadcast", len(requested))
         found.add("requests to the endpoint", endpoint.arrived.total())
 
-    def _check_report(self, found: Findings, progress: Sequence[Mapping[str, Any]]) -> None:
-        for campaign in (WIN_BACK["key"], BROADCAST["key"]):
-            steps = Counter(one["step"] for one in progress if one["campaign"] == campaign)
-            shown: Counter[str] = Counter()
-            for row in self.api.campaign_report(campaign)["funnel"]:
-                for name in ("requested", "held_out"):
-                    shown[name.upper()] += row[name]
-                shown["CONVERTED"] += row["converted"] + row["held_out_converted"]
-            for step, count in shown.items():
+    def _check_answers(self, found: Findings, endpoint: Endpoint, requested: set[str]) -> None:
+        """Each message has one outcome, and only an answer of 410 ends one undelivered. No redirect is followed."""
+        _wait(lambda: all(_FINAL & set(self._outcomes(BROADCAST["key"]).get(one, ())) for one in requested))
+        outcomes = self._outcomes(BROADCAST["key"])
+        for one in requested:
+            names = [name for name in outcomes.get(one, ()) if name in _FINAL]
+            if not names:
+                found.found("lost", f"broadcast: message {one} has no outcome")
+            elif len(names) > 1:
+                found.found("doubled", f"broadcast: message {one} has the outcomes {names}")
+            elif names != ["DELIVERED"] and not (names == ["FAILED"] and one in endpoint.gone):
+                found.found("wrong", f"broadcast: message {one} ended as {names[0]}, and the endpoint had not answered 410")
+        if endpoint.strayed:
+            found.found("wrong", f"{endpoint.strayed} requests followed a redirect")
+        if endpoint.flooded > _MOST_READ_BYTES:
+            found.found("wrong", f"{endpoint.flooded} bytes of an answer of a gigabyte were read")
+        for manner, count in endpoint.answered.items():
+            found.add(f"answers of the endpoint: {manner.value}", count)
+
+    def _check_report(self, found: Findings) -> None:
+        """Each count of the funnels is that of the log. The messenger may report a mail as unknown meanwhile: then once more."""
+        for _ in range(_REPORTS):
+            self.settle()
+            before = self._steps()
+            shown = {campaign: self._shown(campaign) for campaign in before}
+            if before == self._steps():
+                break
+        else:
+            found.found("wrong", f"the log changed during each of {_REPORTS} reports")
+        for campaign, steps in before.items():
+            for step, count in shown[campaign].items():
                 if count != steps[step]:
                     found.found("wrong", f"report of {campaign}: {count} {step}, the log has {steps[step]}")
+            found.add("counts of reports", len(shown[campaign]))
+
+    def _steps(self) -> dict[str, Counter[str]]:
+        """Return the numbers of the steps of each campaign in the log."""
+        steps: dict[str, Counter[str]] = {campaign: Counter() for campaign in (WIN_BACK["key"], BROADCAST["key"])}
+        for one in self._records(CAMPAIGN_PROGRESS, "MessageProgressed"):
+            steps[one["campaign"]][one["step"]] += 1
+        return steps
+
+    def _shown(self, campaign: str) -> Counter[str]:
+        """Return the numbers of the steps of a campaign in its report."""
+        shown: Counter[str] = Counter()
+        for row in self.api.campaign_report(campaign)["funnel"]:
+            for name in ("requested", "held_out", "sent", "delivered", "bounced", "failed"):
+                shown[name.upper()] += row[name]
+            shown["CONVERTED"] += row["converted"] + row["held_out_converted"]
+        return shown
 
     def _unsubscribe(self, found: Findings, last: Wave) -> None:
         """Unsubscribe by the links of mails while a wave of faults lasts; what was answered with 200 is stored."""
@@ -272,10 +422,11 @@ class World:
         for sample in self.mails.samples[:_UNSUBSCRIBED]:
             mail = message_from_bytes(sample)
             links[mail["To"].partition("@")[0].lstrip("<")] = re.sub(r"\s", "", mail["List-Unsubscribe"]).strip("<>")
-        self._inject(last)
+        with ThreadPoolExecutor(1) as pool:
+            following = pool.submit(_follow, list(links.values()))
+            self._inject(last)
+            following.result()
         with httpx.Client(trust_env=False, timeout=30) as client:
-            for link in links.values():
-                _until_200(client, link)
             self.settle()
             for user in links:
                 if not self._has_refused(client, user):
@@ -309,6 +460,14 @@ def _wait(done: Callable[[], bool], seconds: float = _LAST_SECONDS) -> bool:
     return True
 
 
+def _follow(links: Sequence[str]) -> None:
+    """Unsubscribe by each link, until it was answered with 200."""
+    with httpx.Client(trust_env=False, timeout=30) as client:
+        for link in links:
+            _until_200(client, link)
+            time.sleep(_PERSON_SECONDS)  # sleep: people unsubscribe while the wave lasts
+
+
 def _until_200(client: httpx.Client, link: str) -> None:
     for _ in range(120):
         try:
@@ -321,7 +480,11 @@ def _until_200(client: httpx.Client, link: str) -> None:
 
 
 def waves_of(seed: int, faults: int) -> list[Wave]:
-    """Return waves of kills, slow processes and a few suspended ones, with that number of faults."""
+    """Return waves of that number of faults: kills, slow processes and a few suspended ones, and those at failpoints.
+
+    The last wave but one is that of the broadcast, and the last one that of the people who unsubscribe. A small number has these
+    two, and only as many at other failpoints as at no place in particular.
+    """
     dice = random.Random(f"{seed} delivery")
 
     def endless() -> Iterator[Wave]:
@@ -333,7 +496,16 @@ def waves_of(seed: int, faults: int) -> list[Wave]:
                     continue
                 yield wave
 
-    return first_faults(endless(), faults)
+    at_places, end = list(_AT_PLACES), [_WHILE_BROADCASTING, _WHILE_UNSUBSCRIBING]
+    left = faults - _count(end)
+    while at_places and _count(at_places) * 2 > left:
+        at_places.pop()
+    waves = first_faults(endless(), left - _count(at_places))
+    # Neither among the first waves, when hardly a message is due, nor among the last ones, which a slow machine leaves out.
+    first, last = len(waves) * 2 // 10, len(waves) * 8 // 10
+    for number in reversed(range(len(at_places))):
+        waves.insert(first + (last - first) * number // len(at_places), at_places[number])
+    return [*waves, *end]
 
 
 def run(directory: Path, seed: int, scale: Scale, waves: Sequence[Wave], checkpoint: Checkpoint, *, seconds: float) -> Report:
@@ -341,8 +513,12 @@ def run(directory: Path, seed: int, scale: Scale, waves: Sequence[Wave], checkpo
     began, report = time.monotonic(), Report(Provenance.of(seed))
     checkpoint.write("run", report.provenance)
     try:
-        with embedded(set(SERVICES), directory, clock="event", timeout_seconds=900) as at:
-            world = World(at, report, scale, checkpoint)
+        with (
+            tempfile.TemporaryDirectory(prefix="starling-arms-") as arming,
+            (arms := Arms(Path(arming))).inherited(),
+            embedded(set(SERVICES), directory, clock="event", timeout_seconds=900) as addresses,
+        ):
+            world = World(addresses, report, scale, checkpoint, arms)
             try:
                 world.define()
                 world.suffer(waves[:-2], seconds)

@@ -1,10 +1,14 @@
-"""The other sides of the run: a mail server that refuses some mails for a while, and an endpoint of a webhook."""
+"""The other sides of the run: a mail server that refuses some mails for a while, and an endpoint that misbehaves."""
 
 import hashlib
+import itertools
 import threading
 from collections import Counter
+from collections.abc import Sequence
+from contextlib import suppress
 from dataclasses import dataclass, field
 from email import message_from_bytes
+from enum import Enum
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from typing import Final
 
@@ -55,37 +59,109 @@ class MailServer:
         return "250 OK"
 
 
+class Manner(Enum):
+    """How an endpoint answers. The first group takes nothing, so that the message comes again; the second one ends it."""
+
+    BUSY = "503"
+    ELSEWHERE = "302"
+    TOO_MANY = "429"
+    SILENT = "no answer"
+    DRIPPING_HEAD = "a byte of the head a second"
+
+    TAKEN = "204"
+    GONE = "410"
+    GIGABYTE = "a gigabyte"
+    DRIPPING_BODY = "a byte of the body a second"
+
+
+REFUSING: Final = (
+    *((Manner.BUSY,) * 6), Manner.ELSEWHERE, *((Manner.BUSY,) * 6), Manner.SILENT, *((Manner.BUSY,) * 6), Manner.ELSEWHERE,
+    *((Manner.BUSY,) * 6), Manner.DRIPPING_HEAD, *((Manner.BUSY,) * 6), Manner.TOO_MANY,
+)  # fmt: skip
+"""The answers to those messages in turn that are refused at first. A 429 pauses all messages of the target, so it is rare."""
+ENDING: Final = (Manner.GONE, Manner.GIGABYTE, Manner.DRIPPING_BODY)
+"""The answers in turn to other messages, of which no further attempt follows."""
+_REFUSED_IDS: Final = "01"
+_ENDED_IDS: Final = "2"
+"""Last characters of the ids, hexadecimal digits: one message in eight, and one in sixteen."""
+_MOST_FLOOD_BYTES: Final = 2**30
+_DRIP_SECONDS: Final = 1.0
+_DRIPS: Final = 60
+"""Longer than any attempt."""
+
+
 @dataclass
 class Endpoint:
-    """Takes signed requests. `arrived`: id of each message, as often as it came; `forged`: requests with a wrong signature."""
+    """Takes signed requests. `arrived`: id of each message, as often as it came; `forged`: requests with a wrong signature.
+
+    `refusing` and `ending`: the answers to some messages at their first arrival. `gone`: the messages whose answer was 410;
+    `strayed`: requests to another address, as after a redirect; `flooded`: the most bytes of a long answer that were read.
+    """
 
     secret: str
+    refusing: Sequence[Manner] = (Manner.BUSY,)
+    ending: Sequence[Manner] = (Manner.TAKEN,)
     arrived: Counter[str] = field(default_factory=Counter)
+    answered: Counter[Manner] = field(default_factory=Counter)
+    gone: set[str] = field(default_factory=set)
     forged: int = 0
+    strayed: int = 0
+    flooded: int = 0
 
     def __post_init__(self) -> None:
+        self.closing = threading.Event()
+        self._lock = threading.Lock()
+        self._turns = itertools.cycle(self.refusing), itertools.cycle(self.ending)
         self._server = ThreadingHTTPServer(("127.0.0.1", 0), _handler(self))
         self._server.daemon_threads = True
         threading.Thread(target=self._server.serve_forever, args=(0.1,), name="endpoint", daemon=True).start()
 
     @property
     def url(self) -> str:
-        return f"http://127.0.0.1:{self._server.server_port}/hook"
+        return f"http://127.0.0.1:{self._server.server_port}{_PATH}"
 
     def close(self) -> None:
+        self.closing.set()
         self._server.shutdown()
         self._server.server_close()
 
-    def take(self, headers: dict[str, str], body: bytes) -> int:
-        """Return the status of the answer: one message in ten is refused at first."""
+    def take(self, headers: dict[str, str], body: bytes) -> Manner | None:
+        """Return how to answer; None after a wrong signature. A message that came before is taken."""
         try:
             Webhook(self.secret).verify(body, headers)
         except WebhookVerificationError:
-            self.forged += 1
-            return 401
+            with self._lock:
+                self.forged += 1
+            return None
         known = headers["webhook-id"]
-        self.arrived[known] += 1
-        return 503 if self.arrived[known] == 1 and known[-1] in "01" else 204
+        with self._lock:
+            self.arrived[known] += 1
+            manner = self._manner(known) if self.arrived[known] == 1 else Manner.TAKEN
+            self.answered[manner] += 1
+            if manner is Manner.GONE:
+                self.gone.add(known)
+        return manner
+
+    def _manner(self, known: str) -> Manner:
+        refusing, ending = self._turns
+        if known[-1] in _REFUSED_IDS:
+            return next(refusing)
+        return next(ending) if known[-1] in _ENDED_IDS else Manner.TAKEN
+
+    def stray(self) -> None:
+        """Count a request to another address."""
+        with self._lock:
+            self.strayed += 1
+
+    def flood(self, written: int) -> None:
+        """Note how much of a long answer was read."""
+        with self._lock:
+            self.flooded = max(self.flooded, written)
+
+
+_PATH: Final = "/hook"
+_STATUSES: Final = {Manner.BUSY: 503, Manner.ELSEWHERE: 302, Manner.TOO_MANY: 429, Manner.TAKEN: 204, Manner.GONE: 410}
+_HEADERS: Final = {Manner.ELSEWHERE: ("Location", "/elsewhere"), Manner.TOO_MANY: ("Retry-After", "1")}
 
 
 def _handler(endpoint: Endpoint) -> type[BaseHTTPRequestHandler]:
@@ -94,9 +170,58 @@ def _handler(endpoint: Endpoint) -> type[BaseHTTPRequestHandler]:
 
         def do_POST(self) -> None:
             body = self.rfile.read(int(self.headers.get("Content-Length") or 0))
-            self.send_response(endpoint.take({name.lower(): value for name, value in self.headers.items()}, body))
+            if self.path != _PATH:
+                endpoint.stray()
+                self._answer(404)
+                return
+            manner = endpoint.take({name.lower(): value for name, value in self.headers.items()}, body)
+            with suppress(OSError):  # the other side has closed the connection
+                self._behave(manner)
+
+        def do_GET(self) -> None:
+            # A client that follows a 302 changes the method.
+            endpoint.stray()
+            self._answer(404)
+
+        def _behave(self, manner: Manner | None) -> None:
+            self.close_connection = manner not in _STATUSES
+            match manner:
+                case None:
+                    self._answer(401)
+                case Manner.SILENT:
+                    endpoint.closing.wait(_DRIPS * _DRIP_SECONDS)
+                case Manner.DRIPPING_HEAD:
+                    self._drip(b"HTTP/1.1 204 No Content\r\nX-Padding: ")
+                case Manner.DRIPPING_BODY:
+                    self.wfile.write(b"HTTP/1.1 200 OK\r\nContent-Length: 1000\r\n\r\n")
+                    self._drip(b"")
+                case Manner.GIGABYTE:
+                    self._flood()
+                case _:
+                    self._answer(_STATUSES[manner], _HEADERS.get(manner))
+
+        def _answer(self, status: int, header: tuple[str, str] | None = None) -> None:
+            self.send_response(status)
+            if header is not None:
+                self.send_header(*header)
             self.send_header("Content-Length", "0")
             self.end_headers()
+
+        def _drip(self, begin: bytes) -> None:
+            for byte in begin.ljust(_DRIPS, b"x"):
+                self.wfile.write(bytes([byte]))
+                if endpoint.closing.wait(_DRIP_SECONDS):
+                    return
+
+        def _flood(self) -> None:
+            self.wfile.write(b"HTTP/1.1 200 OK\r\nContent-Length: %d\r\n\r\n" % _MOST_FLOOD_BYTES)
+            part, written = bytes(65_536), 0
+            try:
+                while written < _MOST_FLOOD_BYTES:
+                    self.wfile.write(part)
+                    written += len(part)
+            finally:
+                endpoint.flood(written)
 
         def log_message(self, format: str, *args: object) -> None:  # noqa: A002 - the library's name
             pass
