@@ -30,7 +30,11 @@ from tests.integration.delivery.world import wait_for
 HERE = Path(__file__).parent
 INSTALLED = ROOT / "out" / "published-clients"
 GUIDE = ROOT / "docs" / "how-to" / "push.md"
-WITH_URL = {"title": "Grüße, {{ traits.name }} 🐦", "body": 'Noch 2 "Plätze" für <b>dich</b>', "url": "https://shop.example/{{ user_id }}"}
+WITH_URL = {
+    "title": "Grüße, {{ traits.name }} 🐦",
+    "body": 'Noch 2 "Plätze" für <b>dich</b>',
+    "url": "https://shop.example/{{ user_id }}",
+}
 WITHOUT_URL = {"title": "News", "body": "For {{ traits.name }}"}
 
 

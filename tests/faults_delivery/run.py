@@ -2,9 +2,9 @@
 
 Real purchases cause the messages of a campaign by mail, and of a broadcast by webhook, while their processes, the broker and the
 database are killed, slowed and stopped; the processes also at each of their failpoints, and as zombies. What was decided equals a
-pandas computation and the members by pandas, each request is there once; no mail came twice; what is unknown is bounded by the kills;
-every message of the broadcast came, to an endpoint that misbehaves; the report equals the log; who unsubscribed is not written to
-again. Exit code 1 otherwise. The seed decides the faults, not the instants.
+pandas computation and the members by pandas; each request is there once; no mail came twice; what is unknown is bounded by the
+kills; every message of the broadcast came, to an endpoint that misbehaves; the report equals the log; who unsubscribed is not
+written to again. Exit code 1 otherwise. The seed decides the faults, not the instants.
 """
 
 import argparse

@@ -112,7 +112,7 @@ class Endpoint:
         self.closing = threading.Event()
         self._lock = threading.Lock()
         self._turns = itertools.cycle(self.refusing), itertools.cycle(self.ending)
-        self._server = ThreadingHTTPServer(("127.0.0.1", 0), _handler(self))
+        self._server = ThreadingHTTPServer(("127.0.0.1", 0), type("Handler", (_Handler,), {"endpoint": self}))
         self._server.daemon_threads = True
         threading.Thread(target=self._server.serve_forever, args=(0.1,), name="endpoint", daemon=True).start()
 
@@ -164,66 +164,64 @@ _STATUSES: Final = {Manner.BUSY: 503, Manner.ELSEWHERE: 302, Manner.TOO_MANY: 42
 _HEADERS: Final = {Manner.ELSEWHERE: ("Location", "/elsewhere"), Manner.TOO_MANY: ("Retry-After", "1")}
 
 
-def _handler(endpoint: Endpoint) -> type[BaseHTTPRequestHandler]:
-    class Handler(BaseHTTPRequestHandler):
-        protocol_version = "HTTP/1.1"
+class _Handler(BaseHTTPRequestHandler):
+    endpoint: Endpoint
+    protocol_version = "HTTP/1.1"
 
-        def do_POST(self) -> None:
-            body = self.rfile.read(int(self.headers.get("Content-Length") or 0))
-            if self.path != _PATH:
-                endpoint.stray()
-                self._answer(404)
-                return
-            manner = endpoint.take({name.lower(): value for name, value in self.headers.items()}, body)
-            with suppress(OSError):  # the other side has closed the connection
-                self._behave(manner)
-
-        def do_GET(self) -> None:
-            # A client that follows a 302 changes the method.
-            endpoint.stray()
+    def do_POST(self) -> None:
+        body = self.rfile.read(int(self.headers.get("Content-Length") or 0))
+        if self.path != _PATH:
+            self.endpoint.stray()
             self._answer(404)
+            return
+        manner = self.endpoint.take({name.lower(): value for name, value in self.headers.items()}, body)
+        with suppress(OSError):  # the other side has closed the connection
+            self._behave(manner)
 
-        def _behave(self, manner: Manner | None) -> None:
-            self.close_connection = manner not in _STATUSES
-            match manner:
-                case None:
-                    self._answer(401)
-                case Manner.SILENT:
-                    endpoint.closing.wait(_DRIPS * _DRIP_SECONDS)
-                case Manner.DRIPPING_HEAD:
-                    self._drip(b"HTTP/1.1 204 No Content\r\nX-Padding: ")
-                case Manner.DRIPPING_BODY:
-                    self.wfile.write(b"HTTP/1.1 200 OK\r\nContent-Length: 1000\r\n\r\n")
-                    self._drip(b"")
-                case Manner.GIGABYTE:
-                    self._flood()
-                case _:
-                    self._answer(_STATUSES[manner], _HEADERS.get(manner))
+    def do_GET(self) -> None:
+        # A client that follows a 302 changes the method.
+        self.endpoint.stray()
+        self._answer(404)
 
-        def _answer(self, status: int, header: tuple[str, str] | None = None) -> None:
-            self.send_response(status)
-            if header is not None:
-                self.send_header(*header)
-            self.send_header("Content-Length", "0")
-            self.end_headers()
+    def _behave(self, manner: Manner | None) -> None:
+        self.close_connection = manner not in _STATUSES
+        match manner:
+            case None:
+                self._answer(401)
+            case Manner.SILENT:
+                self.endpoint.closing.wait(_DRIPS * _DRIP_SECONDS)
+            case Manner.DRIPPING_HEAD:
+                self._drip(b"HTTP/1.1 204 No Content\r\nX-Padding: ")
+            case Manner.DRIPPING_BODY:
+                self.wfile.write(b"HTTP/1.1 200 OK\r\nContent-Length: 1000\r\n\r\n")
+                self._drip(b"")
+            case Manner.GIGABYTE:
+                self._flood()
+            case _:
+                self._answer(_STATUSES[manner], _HEADERS.get(manner))
 
-        def _drip(self, begin: bytes) -> None:
-            for byte in begin.ljust(_DRIPS, b"x"):
-                self.wfile.write(bytes([byte]))
-                if endpoint.closing.wait(_DRIP_SECONDS):
-                    return
+    def _answer(self, status: int, header: tuple[str, str] | None = None) -> None:
+        self.send_response(status)
+        if header is not None:
+            self.send_header(*header)
+        self.send_header("Content-Length", "0")
+        self.end_headers()
 
-        def _flood(self) -> None:
-            self.wfile.write(b"HTTP/1.1 200 OK\r\nContent-Length: %d\r\n\r\n" % _MOST_FLOOD_BYTES)
-            part, written = bytes(65_536), 0
-            try:
-                while written < _MOST_FLOOD_BYTES:
-                    self.wfile.write(part)
-                    written += len(part)
-            finally:
-                endpoint.flood(written)
+    def _drip(self, begin: bytes) -> None:
+        for byte in begin.ljust(_DRIPS, b"x"):
+            self.wfile.write(bytes([byte]))
+            if self.endpoint.closing.wait(_DRIP_SECONDS):
+                return
 
-        def log_message(self, format: str, *args: object) -> None:  # noqa: A002 - the library's name
-            pass
+    def _flood(self) -> None:
+        self.wfile.write(b"HTTP/1.1 200 OK\r\nContent-Length: %d\r\n\r\n" % _MOST_FLOOD_BYTES)
+        part, written = bytes(65_536), 0
+        try:
+            while written < _MOST_FLOOD_BYTES:
+                self.wfile.write(part)
+                written += len(part)
+        finally:
+            self.endpoint.flood(written)
 
-    return Handler
+    def log_message(self, format: str, *args: object) -> None:  # noqa: A002 - the library's name
+        pass

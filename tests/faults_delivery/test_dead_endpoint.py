@@ -1,4 +1,4 @@
-"""An endpoint that is dead for as long as its messages live, by a day of some seconds, while the process of the channels is killed."""
+"""An endpoint that is dead for as long as its messages live, with a day of seconds, while the process of the channels is killed."""
 
 import signal
 import time

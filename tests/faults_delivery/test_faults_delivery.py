@@ -32,7 +32,9 @@ def test_messages_are_exact_although_every_process_of_delivery_is_killed(
     seed = random.SystemRandom().randrange(1_000_000)
     with capsys.disabled():
         sys.stderr.write(f"\nfaults-delivery: seed {seed}\n")
-    report = run(tmp_path / "instance", seed, Scale(customers=600, hostile=False), WAVES, Checkpoint(tmp_path / "checkpoint"), seconds=600)
+    report = run(
+        tmp_path / "instance", seed, Scale(customers=600, hostile=False), WAVES, Checkpoint(tmp_path / "checkpoint"), seconds=600
+    )
     # The bound of a minute is not checked: other tests run beside this one.
     assert (report.interrupted, report.findings) == (None, []), table(report)
     assert report.compared is not None

@@ -1,7 +1,7 @@
 """Arms a failpoint in the next process of a part. Python imports this module at its start.
 
-`tests.faults_delivery.failpoints` names this directory in PYTHONPATH, which every process of an instance inherits. A process removes
-the first line of the file with the name of its part, and is armed with it. Before it ends or suspends itself it notes that.
+`tests.faults_delivery.failpoints` names this directory in PYTHONPATH, which every process of an instance inherits. A process
+removes the first line of the file with the name of its part, and is armed with it. Before it ends or suspends itself it notes that.
 """
 
 import os
