@@ -76,7 +76,7 @@ faults-order: setup ## the order of arrival under delays, stalls, a busy machine
 	@$(PYTHON) -m tests.faults.order $(FAULTS_ORDER)
 faults-platform: setup ## every process of the whole platform killed, slowed, stopped for 75 s and hung, under load through HTTP: 175 faults, about an hour; FAULTS_PLATFORM="--seed 7"
 	@$(PYTHON) -m tests.faults_platform.run $(FAULTS_PLATFORM)
-faults-delivery: setup ## every process of delivery killed, slowed and suspended under the load of a campaign and a broadcast: 110 faults, half an hour; FAULTS_DELIVERY="--seed 7"
+faults-delivery: setup ## every process of delivery killed, also at each failpoint, slowed and suspended under the load of a campaign and a broadcast: 110 faults, half an hour; FAULTS_DELIVERY="--seed 7"
 	@$(PYTHON) -m tests.faults_delivery.run $(FAULTS_DELIVERY)
 fuzz: setup ## more than 100,000 hostile inputs at every door of a platform of its own, beside a bystander, then fuzz-api: a quarter of an hour
 	@tests/fuzz/setup.sh
