@@ -70,6 +70,12 @@ try {
     for (const one of event.registrations) registrations.set(one.scopeURL, one.registrationId);
   });
   await devtools.send("ServiceWorker.enable");
+  const events = [];
+  devtools.on("BackgroundService.backgroundServiceEventReceived", ({ backgroundServiceEvent }) => events.push(backgroundServiceEvent));
+  for (const service of ["pushMessaging", "notifications"]) {
+    await devtools.send("BackgroundService.startObserving", { service });
+    await devtools.send("BackgroundService.setRecording", { service, shouldRecord: true });
+  }
   const permission = await page.evaluate((path) => navigator.serviceWorker.register(path).then(() => Notification.permission), address);
   if (permission !== "granted") throw new Error(`notifications are ${permission} in this Chromium: ${browser.browser()?.version()}`);
   await page.evaluate(() => navigator.serviceWorker.ready.then(() => true));
@@ -78,7 +84,14 @@ try {
 
   const found = [];
   for (const data of payloads) {
+    events.length = 0;
     await devtools.send("ServiceWorker.deliverPushMessage", { origin, registrationId, data });
+    // Chromium drops a notification that is listed before it is displayed, so nothing may ask for the list earlier.
+    const named = (name) => events.find((event) => event.eventName === name);
+    const completed = await until("the end of the push event", () => named("Push event completed"));
+    const [status] = completed.eventMetadata.filter(({ key }) => key === "Status");
+    if (status?.value !== "Success") throw new Error(`the push event ended with ${JSON.stringify(completed.eventMetadata)}`);
+    await until("the display of the notification", () => named("Notification displayed"));
     const shown = await until("a notification", async () => {
       const now = await page.evaluate(notifications);
       return now.length > 0 && now;
