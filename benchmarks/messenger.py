@@ -1,6 +1,6 @@
 """How many decisions a second the messenger makes, and what an event costs that no campaign wants, without a broker.
 
-    python benchmarks/messenger.py [--records 40000] [--write]      prints one JSON document
+    python benchmarks/messenger.py [--records 40000]      prints one JSON document; `make bench-delivery` writes it
 
 Each case runs on the fold of the stream layer with states in memory, three times; the median counts. The empty processor decodes
 the fields that every service needs and does nothing else.
@@ -13,8 +13,6 @@ import statistics
 import time
 from collections.abc import Callable, Iterable
 from typing import Any
-
-from common.bench import keep
 
 from starling_common.kafka.topics import (
     BEHAVIOUR,
@@ -163,28 +161,29 @@ def feed(task: MemoryTask[Any], records: list[Fed]) -> None:
         task.feed_all(records[start : start + UNIT])
 
 
-def main() -> None:
-    arguments = argparse.ArgumentParser()
-    arguments.add_argument("--records", type=int, default=40_000)
-    arguments.add_argument("--write", action="store_true", help="keep the result in benchmarks/results/messenger.json")
-    given = arguments.parse_args()
-    seen, entered, known = list(events(given.records)), list(entries(given.records)), list(profiles())
+def measured(count: int) -> dict[str, Any]:
+    """Return the rates with so many records, in records a CPU second."""
+    seen, entered, known = list(events(count)), list(entries(count)), list(profiles())
     nothing, _ = rate(empty, "", [], seen)
     unwanted, _ = rate(messenger, "transactional", [], seen)
     requested, outputs = rate(messenger, "transactional", known, entered)
     marketing, _ = rate(messenger, "marketing", known, entered)
     assert outputs == 2 * len(entered), f"{outputs} outputs of {len(entered)} entries"
-    found = {
-        "records": given.records,
+    return {
+        "records": count,
+        "rounds": ROUNDS,
         "empty_processor_events_per_cpu_second": round(nothing),
         "unwanted_events_per_cpu_second": round(unwanted),
         "unwanted_of_empty": round(unwanted / nothing, 2),
         "decisions_per_cpu_second": round(requested),
         "marketing_decisions_per_cpu_second": round(marketing),
     }
-    print(json.dumps(found, indent=2))
-    if given.write:
-        keep("messenger", found)
+
+
+def main() -> None:
+    arguments = argparse.ArgumentParser()
+    arguments.add_argument("--records", type=int, default=40_000)
+    print(json.dumps(measured(arguments.parse_args().records), indent=2))
 
 
 if __name__ == "__main__":

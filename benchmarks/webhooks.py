@@ -7,7 +7,6 @@ endpoint verifies no signature. `--write` writes `benchmarks/results/webhooks.js
 """
 
 import argparse
-import asyncio
 import json
 import os
 import statistics
@@ -16,80 +15,31 @@ import tempfile
 from collections.abc import Iterator
 from datetime import UTC, datetime
 from pathlib import Path
-from subprocess import PIPE, Popen
 from typing import Any, Final
 
 from common.bench import Progress, Stack, Watched, keep, stack, steady_rate, write
 from confluent_kafka import Producer
+from delivery_parts import records
+from delivery_parts.receivers import receiving
 
 from starling_common.kafka.clients import produce_and_wait, producer_config
 from starling_common.kafka.topics import MEMBERSHIP, WEBHOOK_DEFINITIONS
 from starling_common.testing import free_port
-from starling_common.values import deterministic_id, record_key
+from starling_common.values import record_key
 from starling_common.wire import Registry
 
 USERS: Final = 20_000
 WARM_UP: Final = 0.3
 BATCHES: Final = {"1": None, "100": {"max_items": 100, "max_wait_ms": 200}}
-ANSWER: Final = b"HTTP/1.1 204 No Content\r\n\r\n"
-
-
-class Endpoint(asyncio.Protocol):
-    """Answers 204 to each request with a Content-Length."""
-
-    def __init__(self) -> None:
-        self._data = bytearray()
-
-    def connection_made(self, transport: asyncio.BaseTransport) -> None:
-        self._transport = transport
-
-    def data_received(self, data: bytes) -> None:
-        self._data += data
-        while (end := self._data.find(b"\r\n\r\n")) >= 0:
-            head = bytes(self._data[:end]).lower()
-            length = int(head.partition(b"content-length: ")[2].partition(b"\r\n")[0])
-            if len(self._data) < end + 4 + length:
-                return
-            del self._data[: end + 4 + length]
-            self._transport.write(ANSWER)  # type: ignore[attr-defined]
-
-
-async def serve() -> None:
-    server = await asyncio.get_running_loop().create_server(Endpoint, "127.0.0.1", 0)
-    print(server.sockets[0].getsockname()[1], flush=True)
-    await asyncio.to_thread(sys.stdin.read)
-    os._exit(0)
 
 
 def changes(count: int, registry: Registry) -> Iterator[tuple[bytes, bytes]]:
     codec = registry.codec(MEMBERSHIP, "SegmentMembershipChanged")
-    for number in range(count):
-        user, sequence = f"user-{number % USERS}", number // USERS + 1
-        yield (
-            record_key("default", user),
-            codec.encode({
-                "event_id": deterministic_id("default", user, "vip", sequence),
-                "workspace": "default",
-                "user_id": user,
-                "anonymous_ids": [],
-                "segment_key": "vip",
-                "segment_name": "Very important",
-                "segment_version": 1,
-                "status": "ENTERED" if sequence % 2 else "EXITED",
-                "sequence": sequence,
-                "effective_at": 1_767_225_600_000 + number,
-                "decided_at": 1_767_225_600_000 + number,
-                "cause": {"kind": "EVENT", "message_id": f"m-{number}", "event_name": "Order Completed"},
-                "correlation_id": f"c-{number}",
-                "traits": json.dumps({"email": f"{user}@example.com", "plan": "pro", "country": "JP", "orders": number % 40}),
-                "memberships": ["vip"],
-                "received_at": 1_767_225_600_000_000 + number,
-            }),
-        )  # fmt: skip
+    return ((key, codec.encode(change)) for key, change in records.changes(count, USERS))
 
 
 def define(made: Stack, url: str, version: int, batch: dict[str, int] | None) -> None:
-    document = {"key": "sink", "url": url, "secret": "whsec_QUJDREVGR0hJSktMTU5PUFFSU1RVVldY"}
+    document = {"key": "sink", "url": url, "secret": records.SIGNING}
     record = {
         "recorded_at": version,
         "event_id": f"definition-{version}",
@@ -130,19 +80,16 @@ def measure(count: int, rounds: int) -> dict[str, Any]:
     runs: dict[str, list[dict[str, float]]] = {name: [] for name in BATCHES}
     with (
         tempfile.TemporaryDirectory() as name,
-        Popen((sys.executable, __file__, "endpoint"), stdin=PIPE, stdout=PIPE, text=True) as endpoint,
+        receiving("http") as port,
         stack(Path(name) / "stack") as made,
     ):
-        assert endpoint.stdout is not None
-        assert endpoint.stdin is not None
-        url = f"http://127.0.0.1:{int(endpoint.stdout.readline())}/hook"
+        url = f"http://127.0.0.1:{port}/hook"
         write(made.brokers, MEMBERSHIP, changes(count, Registry(made.registry_url)))
         for number in range(rounds):
             for size, batch in BATCHES.items():
                 define(made, url, number * len(BATCHES) + int(size != "1") + 1, batch)
                 runs[size].append(run(made, Path(name), f"bench-{size}-{number}", count))
                 print(size, runs[size][-1], flush=True)
-        endpoint.stdin.close()
     median = {size: {field: statistics.median(one[field] for one in found) for field in found[0]} for size, found in runs.items()}
     one, many = median["1"], median["100"]
     ratio = {
@@ -155,9 +102,6 @@ def measure(count: int, rounds: int) -> dict[str, Any]:
 
 
 def main() -> int:
-    if sys.argv[1:] == ["endpoint"]:
-        asyncio.run(serve())
-        return 0
     parser = argparse.ArgumentParser()
     parser.add_argument("--changes", type=int, default=16_000)
     parser.add_argument("--rounds", type=int, default=2)

@@ -1,6 +1,6 @@
 """Pure core: the figures of the benchmarks of stream layer and Spark as a table, each beside its goal."""
 
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from typing import Any, NamedTuple
 
 
@@ -21,7 +21,11 @@ def table(found: Mapping[str, Any]) -> str:
         "lateness": _lateness, "state": _state, "definitions": _definitions, "growth_5_to_200": _growth, "lake": _lake,
         "executors": _executors,
     }  # fmt: skip
-    rows = [row for name, rows_of in parts.items() if name in found for row in rows_of(found[name])]
+    return as_text([row for name, rows_of in parts.items() if name in found for row in rows_of(found[name])])
+
+
+def as_text(rows: Iterable[Row]) -> str:
+    """Return the rows below a heading, in columns."""
     texts = [("", "figure", "goal", "met"), *((row.what, row.figure, row.goal, _word(row.met)) for row in rows)]
     widths = [max(len(text[column]) for text in texts) for column in range(4)]
     return "\n".join("  ".join(cell.ljust(width) for cell, width in zip(text, widths, strict=True)).rstrip() for text in texts)

@@ -135,6 +135,7 @@ def test_a_planted_violation_is_found(package: str, line: str, contract: str, tm
 BENCHMARK_LAYERS: Final = {
     "common": frozenset({"common", "peers"}),
     "stream_parts": frozenset({"common", "peers", "stream_parts", "segments_mix"}),
+    "delivery_parts": frozenset({"common", "delivery_parts"}),
 }
 """Package of `benchmarks/` -> the names of `benchmarks/` that it may import."""
 

@@ -1,0 +1,120 @@
+"""The real processes of delivery on a benchmark's own stack, and how they compare with bare loops."""
+
+import json
+import os
+import statistics
+import subprocess
+import sys
+import time
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any, Final
+
+import httpx
+from common.bench import HERE, Progress, Rate, Stack, Watched, medians, steady_rate
+
+from starling_common.testing import free_port
+
+WARM_UP: Final = 0.3
+_READY_SECONDS: Final = 120.0
+_RUN_SECONDS: Final = 150.0
+MESSAGES: Final = {
+    "STARLING_CHANNEL": "email",
+    "STARLING_CHANNELS": '["email"]',
+    "STARLING_EMAIL__UNSUBSCRIBE_URL": "https://mail.example.com/u",
+    "STARLING_EMAIL__HOSTNAME": "localhost",
+}
+"""The settings of the process of campaigns with the channel `email` alone."""
+
+
+class Service:
+    """One process, and its metrics."""
+
+    def __init__(self, made: Stack, directory: Path, name: str, command: Sequence[str], settings: Mapping[str, str]) -> None:
+        self._port = free_port()
+        own = {
+            "STARLING_HTTP__PORT": str(self._port),
+            "STARLING_INSTANCE_ID": name,
+            "STARLING_STATE_DIR": str(directory / name),
+            "STARLING_CLOCK": "wall",
+            "STARLING_ALLOW_PRIVATE_ADDRESSES": "true",
+            "PYTHONPATH": str(HERE),
+        }
+        self.process = Watched((sys.executable, "-m", *command), made.environment() | own | settings, directory / f"{name}.log")
+
+    def wait_ready(self) -> None:
+        """Raises: RuntimeError when the process ends, TimeoutError."""
+        deadline = time.monotonic() + _READY_SECONDS
+        while self._get("readyz") is None:
+            self.process.check()
+            if time.monotonic() > deadline:
+                raise TimeoutError(f"not ready within {_READY_SECONDS} s: see {self.process.log}")
+            time.sleep(0.1)
+
+    def count(self, metric: str, **labels: str) -> float:
+        """Return the value of a counter; 0 before it exists."""
+        wanted = metric + "{" + ",".join(f'{name}="{value}"' for name, value in labels.items()) + "} "
+        found = (line for line in (self._get("metrics") or "").splitlines() if line.startswith(wanted))
+        return float(next(found, "x 0").rpartition(" ")[2])
+
+    def _get(self, path: str) -> str | None:
+        try:
+            answer = httpx.get(f"http://127.0.0.1:{self._port}/{path}", timeout=15, trust_env=False)
+        except httpx.TransportError:
+            return None
+        return answer.text if answer.is_success else None
+
+
+@contextmanager
+def running(made: Stack, directory: Path, name: str, *command: str, **settings: str) -> Iterator[Service]:
+    """Run `python -m` with the command; yield when it is ready."""
+    service = Service(made, directory, name, command, settings)
+    try:
+        service.wait_ready()
+        yield service
+    finally:
+        service.process.stop()
+
+
+def rate_of(
+    made: Stack, directory: Path, name: str, command: Sequence[str], backlog: tuple[str, int], settings: Mapping[str, str]
+) -> Rate:
+    """Return the rate at which a new process reads a backlog from its begin. `backlog`: its topic and its records."""
+    topic, count = backlog
+    own = {"STARLING_GROUP": name, "STARLING_TRANSACTIONAL_ID": name}
+    service = Service(made, directory, name, command, own | settings)
+    progress = Progress(made.brokers, name, topic)
+    try:
+        return steady_rate(service.process, progress, int(count * WARM_UP), int(count * 0.95), patience_seconds=_RUN_SECONDS)
+    finally:
+        progress.close()
+        service.process.stop()
+
+
+def bare_loop(made: Stack | None, *words: str) -> Rate:
+    """Run a loop of `clients.py` in a process of its own. Raises: RuntimeError with its output."""
+    environment = {**(os.environ if made is None else made.environment()), "PYTHONPATH": str(HERE)}
+    command = (sys.executable, "-m", "delivery_parts.clients", *words)
+    done = subprocess.run(command, env=environment, capture_output=True, text=True, check=False, timeout=_RUN_SECONDS)
+    if done.returncode != 0:
+        raise RuntimeError(f"clients.py {' '.join(words)}: {done.stdout}{done.stderr}")
+    return Rate(*json.loads(done.stdout.splitlines()[-1]))
+
+
+def compared(runs: Mapping[str, Sequence[Rate]], yardstick: str) -> dict[str, Any]:
+    """Return the medians of each contender, with the ratios to the yardstick: by the clock and by CPU seconds."""
+    base = runs[yardstick]
+    found: dict[str, Any] = {}
+    for name, rates in runs.items():
+        found[name] = medians(rates)
+        if name != yardstick:
+            found[name] |= {
+                "of_yardstick_by_clock": _ratio([rate.per_second for rate in rates], [rate.per_second for rate in base]),
+                "of_yardstick_by_cpu": _ratio([rate.per_cpu_second for rate in rates], [rate.per_cpu_second for rate in base]),
+            }
+    return {"yardstick": yardstick, "contenders": found}
+
+
+def _ratio(values: Sequence[float], base: Sequence[float]) -> float:
+    return round(statistics.median(values) / statistics.median(base), 3)
