@@ -1,8 +1,9 @@
 """The bare loops that the processes of delivery are compared with: `python -m delivery_parts.clients LOOP …`.
 
     decode TOPIC COUNT          reads and decodes so many records, and awaits a channel that does nothing
-    httpx URL COUNT             POSTs so many prepared bodies, 64 at a time
-    aiohttp URL COUNT           the same
+    httpx URL COUNT             POSTs so many prepared bodies, 64 at a time, with a client for each
+    httpx_shared URL COUNT      the same with one client, whose pool all of them share
+    aiohttp URL COUNT           the same with one client of aiohttp
     smtp PORT COUNT             sends so many prepared mails through 32 connections
 
 Prints a JSON list: requests after the warm-up, their seconds, and the CPU seconds of the process. No loop signs, retries, limits or
@@ -16,6 +17,7 @@ import os
 import sys
 import time
 from collections.abc import Awaitable, Callable, Coroutine, Iterator
+from contextlib import AsyncExitStack
 from datetime import UTC, datetime
 from typing import Any, Final
 
@@ -98,12 +100,16 @@ def bodies() -> list[bytes]:
     return [json.dumps(standard_body(membership_json(one)), separators=(",", ":")).encode() for one in found]
 
 
-async def by_httpx(url: str, count: int) -> Rate:
+async def by_httpx(url: str, count: int, clients: int = AT_ONCE) -> Rate:
+    """`clients`: of how many the workers take one each in turn."""
     meter, made = Meter(count), bodies()
     limits = httpx.Limits(max_connections=AT_ONCE, max_keepalive_connections=AT_ONCE)
-    async with httpx.AsyncClient(limits=limits, trust_env=False, timeout=15) as client:
+    async with AsyncExitStack() as ends:
+        opened = [await ends.enter_async_context(httpx.AsyncClient(limits=limits, trust_env=False)) for _ in range(clients)]
+        next_client = itertools.cycle(opened)
 
         async def worker(numbers: Iterator[int]) -> None:
+            client = next(next_client)
             for number in numbers:
                 answer = await client.post(url, content=made[number % _BODIES], headers={"content-type": "application/json"})
                 assert answer.status_code == 204
@@ -171,6 +177,7 @@ async def by_smtp(port: int, count: int) -> Rate:
 LOOPS: Final[dict[str, Callable[[str, int], Awaitable[Rate]]]] = {
     "decode": decode,
     "httpx": by_httpx,
+    "httpx_shared": lambda url, count: by_httpx(url, count, 1),
     "aiohttp": by_aiohttp,
     "smtp": lambda port, count: by_smtp(int(port), count),
 }

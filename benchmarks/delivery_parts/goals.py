@@ -37,8 +37,12 @@ def _message_kit(found: Mapping[str, Any]) -> Iterator[Row]:
 
 
 def _webhook(found: Mapping[str, Any]) -> Iterator[Row]:
-    names = {"webhook": ("webhook", 0.7), "aiohttp": ("the loop with aiohttp", None)}
-    yield from _compared(found, names, f"a loop of httpx, {found['requests_at_once']} at a time")
+    names = {
+        "webhook": ("webhook", 0.7),
+        "httpx_shared": ("the loop with one client of httpx", None),
+        "aiohttp": ("the loop with one client of aiohttp", None),
+    }
+    yield from _compared(found, names, f"a loop of httpx, {found['requests_at_once']} at a time, a client for each")
 
 
 def _email(found: Mapping[str, Any]) -> Iterator[Row]:

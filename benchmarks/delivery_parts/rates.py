@@ -76,7 +76,10 @@ def message_kit(directory: Path, count: int, rounds: int) -> dict[str, Any]:
 
 
 def webhook(directory: Path, count: int, rounds: int) -> dict[str, Any]:
-    """The process of webhooks relative to a bare loop of its HTTP client with as many requests at a time, aiohttp beside it."""
+    """The process of webhooks relative to a bare loop of httpx with as many requests at a time; one with aiohttp beside it.
+
+    The yardstick has a client for each request in progress, because the pool of one client is slower, the more connections it has.
+    """
     with receiving("http") as port, stack(directory / "stack") as made:
         url = f"http://127.0.0.1:{port}/hook"
         load(made, MEMBERSHIP, records.changes(count, _USERS))
@@ -88,7 +91,7 @@ def webhook(directory: Path, count: int, rounds: int) -> dict[str, Any]:
         def loop(client: str) -> Contender:
             return lambda _number: bare_loop(None, client, url, str(count))
 
-        contenders: dict[str, Contender] = {"httpx": loop("httpx"), "webhook": process}
+        contenders: dict[str, Contender] = {"httpx": loop("httpx"), "webhook": process, "httpx_shared": loop("httpx_shared")}
         if importlib.util.find_spec("aiohttp") is not None:
             contenders["aiohttp"] = loop("aiohttp")
         return {"changes": count, "requests_at_once": AT_ONCE, **in_turn(rounds, contenders, "httpx")}
