@@ -9,7 +9,7 @@ import statistics
 import threading
 import time
 from collections.abc import Iterator
-from contextlib import ExitStack, contextmanager
+from contextlib import AbstractContextManager, ExitStack, contextmanager
 from pathlib import Path
 from typing import Any, Final
 
@@ -267,7 +267,7 @@ class Site:
             "triggers": found,
         }
 
-    def _running(self, name: str, *command: str, **settings: str) -> Any:
+    def _running(self, name: str, *command: str, **settings: str) -> AbstractContextManager[Service]:
         return running(self._made, self._directory, name, *command, **settings)
 
     def _await_people(self) -> None:

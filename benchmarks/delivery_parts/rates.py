@@ -50,7 +50,7 @@ def feed_kit(directory: Path, count: int, rounds: int) -> dict[str, Any]:
         def kit(number: int) -> Rate:
             return rate_of(made, directory, f"bench-feed-{number}", (*_NOOP, "feed"), (MEMBERSHIP, count), {})
 
-        contenders = {"loop": lambda _number: bare_loop(made, "decode", MEMBERSHIP, str(count)), "kit": kit}
+        contenders: dict[str, Contender] = {"loop": lambda _number: bare_loop(made, "decode", MEMBERSHIP, str(count)), "kit": kit}
         return {"changes": count, **in_turn(rounds, contenders, "loop")}
 
 
@@ -67,7 +67,7 @@ def message_kit(directory: Path, count: int, rounds: int) -> dict[str, Any]:
 
             return run
 
-        contenders = {
+        contenders: dict[str, Contender] = {
             "loop": lambda _number: bare_loop(made, "decode", _REQUESTS, str(count)),
             "at_most_once": kit("at_most_once"),
             "at_least_once": kit("at_least_once"),
@@ -111,7 +111,7 @@ def email(directory: Path, count: int, rounds: int) -> dict[str, Any]:
 
             return run
 
-        contenders = {
+        contenders: dict[str, Contender] = {
             "loop": lambda _number: bare_loop(None, "smtp", str(port), str(count)),
             "unsigned": process("unsigned"),
             **{name: process(name) for name in keys},
