@@ -48,16 +48,16 @@ def arguments() -> argparse.ArgumentParser:
     parser.add_argument("--only", default=",".join(PARTS), help="some of the parts, comma separated")
     parser.add_argument("--small", action="store_true", help="every part in a few minutes; its figures have no meaning")
     parser.add_argument("--changes", type=int, default=40_000, help="membership changes of `kit`")
-    parser.add_argument("--messages", type=int, default=30_000, help="requests of `message_kit`")
-    parser.add_argument("--requests", type=int, default=8_000, help="membership changes of `webhook`")
-    parser.add_argument("--mails", type=int, default=6_000, help="mails of `email`")
+    parser.add_argument("--messages", type=int, default=20_000, help="requests of `message_kit`")
+    parser.add_argument("--requests", type=int, default=5_000, help="membership changes of `webhook`")
+    parser.add_argument("--mails", type=int, default=5_000, help="mails of `email`")
     parser.add_argument("--records", type=int, default=40_000, help="records of `messenger`")
     parser.add_argument("--decisions", type=int, default=5_000, help="decisions of a round of `decide`")
     parser.add_argument("--seconds", type=int, default=20, help="of a round of `feed`, `mail` and `hanging`")
     parser.add_argument(
         "--members",
         type=int,
-        default=100_000,
+        default=50_000,
         help=f"members of `broadcast`; more than {broadcast.MOST_ROUNDS_OF:,} have one round",
     )
     parser.add_argument("--rounds", type=int, default=3)

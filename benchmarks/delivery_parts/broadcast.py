@@ -37,7 +37,7 @@ from starling_common.wire import Registry
 SEGMENT: Final = "sale"
 MOST_RATE: Final = 100_000
 """The highest `rate` of a campaign, so that the pace does not limit."""
-MOST_ROUNDS_OF: Final = 100_000
+MOST_ROUNDS_OF: Final = 50_000
 """Of more members there is one round."""
 _PEOPLE: Final = 20_000
 """The people of the triggers: each enters once."""

@@ -27,7 +27,7 @@ CONTENT: Final = {
     "html": "<h1>Hello {{ traits.name }}</h1>" + "<p>Thank you for your order. It is on its way to {{ traits.city }}.</p>" * 8,
     "text": "Hello {{ traits.name }}\n" + "Thank you for your order. It is on its way to {{ traits.city }}.\n" * 8,
 }
-"""A mail of about 2 KiB."""
+"""A mail of about 1.5 KiB."""
 
 
 def traits(user: str) -> dict[str, Any]:
