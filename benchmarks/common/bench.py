@@ -59,7 +59,7 @@ def deployed(made: Stack) -> Stack:
     """The deploy step: topics and schemas, and tables if there is a Cassandra."""
     if made.cassandra:
         host, port = made.cassandra.split(":")
-        known = {"kafka": {"brokers": made.brokers}, "registry": {"url": made.registry_url}}
+        known = {"kafka": {"brokers": made.brokers}, "registry": {"url": made.registry_url}, "acknowledge_single_copy": True}
         deploy(DeploySettings.model_validate({**known, "cassandra": {"contact_points": host, "port": int(port)}}))
         return made
     topics = list(load_catalogue().topics.values())

@@ -1,13 +1,14 @@
 """The bare loops that the processes of delivery are compared with: `python -m delivery_parts.clients LOOP …`.
 
     decode TOPIC COUNT          reads and decodes so many records, and awaits a channel that does nothing
+    report TOPIC COUNT          the same, and publishes an outcome for each record, without waiting for the broker
     httpx URL COUNT             POSTs so many prepared bodies, 64 at a time, with a client for each
     httpx_shared URL COUNT      the same with one client, whose pool all of them share
     aiohttp URL COUNT           the same with one client of aiohttp
     smtp PORT COUNT             sends so many prepared mails through 32 connections
 
 Prints a JSON list: requests after the warm-up, their seconds, and the CPU seconds of the process. No loop signs, retries, limits or
-records anything.
+commits anything.
 """
 
 import asyncio
@@ -24,13 +25,14 @@ from typing import Any, Final
 import aiosmtplib
 import httpx
 from common.bench import Rate
-from confluent_kafka import Consumer
+from confluent_kafka import Consumer, Producer
 
 from delivery_parts import records
 from delivery_parts.processes import WARM_UP
-from starling_common.kafka.clients import bounded_queue, consumer_config
-from starling_common.kafka.topics import MEMBERSHIP, load_catalogue
+from starling_common.kafka.clients import bounded_queue, consumer_config, producer_config
+from starling_common.kafka.topics import DELIVERY, MEMBERSHIP, load_catalogue
 from starling_common.records.membership_json import membership_json
+from starling_common.values import deterministic_id, record_key
 from starling_common.wire import Record, RecordReader, Registry
 from starling_delivery.channel import Delivered, Message
 from starling_delivery.channels.email.rendering import Mail, mail_of
@@ -41,6 +43,8 @@ AT_ONCE: Final = 64
 CONNECTIONS: Final = 32
 """As many as the channel `email` opens to one target."""
 _BODIES: Final = 500
+_QUEUE_KBYTES: Final = 1_024
+"""What is read ahead before the measured records costs them nothing: less than two thousand records."""
 
 
 class Meter:
@@ -62,24 +66,48 @@ class Meter:
         return Rate(self._done - self._first, time.monotonic() - self._began, time.process_time() - self._cpu)
 
 
-async def decode(topic: str, count: int) -> Rate:
+async def decode(topic: str, count: int, *, reports: bool = False) -> Rate:
     registry = Registry(os.environ["STARLING_REGISTRY__URL"])
     codec = registry.codec(topic, load_catalogue().topics[topic].schema)
+    publish = Outcomes(registry).publish if reports else None
     # The same readers as in the product.
     read: Callable[[bytes], Record] = RecordReader(codec) if topic == MEMBERSHIP else codec.decode
-    config = consumer_config(os.environ["STARLING_KAFKA__BROKERS"], f"bare-{os.getpid()}", **bounded_queue(8_192))
+    config = consumer_config(os.environ["STARLING_KAFKA__BROKERS"], f"bare-{os.getpid()}", **bounded_queue(_QUEUE_KBYTES))
     consumer, meter, left = Consumer(config), Meter(count), count
     consumer.subscribe([topic])
     while left:
         first = consumer.poll(1.0)
         for message in [] if first is None else [first, *consumer.consume(min(499, left - 1), 0)]:
             assert message.error() is None, message.error()
-            await send_nothing(read(message.value() or b""))
+            record = read(message.value() or b"")
+            await send_nothing(record)
+            if publish is not None:
+                publish(record)
             meter.done()
             left -= 1
     found = meter.rate()
     consumer.close()
     return found
+
+
+class Outcomes:
+    """Publishes an outcome of a record, as the kit does."""
+
+    def __init__(self, registry: Registry) -> None:
+        self._encode = registry.codec(DELIVERY, load_catalogue().topics[DELIVERY].schema).encode
+        self._producer = Producer(producer_config(os.environ["STARLING_KAFKA__BROKERS"]))
+
+    def publish(self, record: Record) -> None:
+        delivery_id, now_ns = deterministic_id("delivery", record["correlation_id"], "sink"), time.time_ns()
+        value = self._encode({
+            "received_at": now_ns // 1_000, "workspace": record["workspace"], "user_id": record["user_id"],
+            "event_id": deterministic_id(delivery_id, "DELIVERED", 1), "delivery_id": delivery_id, "channel": "webhook",
+            "target_key": "sink", "outcome": "DELIVERED", "attempt": 1, "status_code": 204, "detail": None,
+            "segment_key": record["segment_key"], "event_time": now_ns // 1_000_000, "correlation_id": record["correlation_id"],
+            "campaign": None, "soft_bounce": None,
+        })  # fmt: skip
+        self._producer.produce(DELIVERY, value, record_key(record["workspace"], record["user_id"]))
+        self._producer.poll(0)
 
 
 async def send_nothing(_record: Record) -> Delivered:
@@ -176,6 +204,7 @@ async def by_smtp(port: int, count: int) -> Rate:
 
 LOOPS: Final[dict[str, Callable[[str, int], Awaitable[Rate]]]] = {
     "decode": decode,
+    "report": lambda topic, count: decode(topic, count, reports=True),
     "httpx": by_httpx,
     "httpx_shared": lambda url, count: by_httpx(url, count, 1),
     "aiohttp": by_aiohttp,

@@ -50,7 +50,11 @@ def feed_kit(directory: Path, count: int, rounds: int) -> dict[str, Any]:
         def kit(number: int) -> Rate:
             return rate_of(made, directory, f"bench-feed-{number}", (*_NOOP, "feed"), (MEMBERSHIP, count), {})
 
-        contenders: dict[str, Contender] = {"loop": lambda _number: bare_loop(made, "decode", MEMBERSHIP, str(count)), "kit": kit}
+        contenders: dict[str, Contender] = {
+            "loop": lambda _number: bare_loop(made, "decode", MEMBERSHIP, str(count)),
+            "kit": kit,
+            "reporting_loop": lambda _number: bare_loop(made, "report", MEMBERSHIP, str(count)),
+        }
         return {"changes": count, **in_turn(rounds, contenders, "loop")}
 
 
