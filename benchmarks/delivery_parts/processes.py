@@ -41,7 +41,9 @@ class Service:
             "STARLING_ALLOW_PRIVATE_ADDRESSES": "true",
             "PYTHONPATH": str(HERE),
         }
-        self.process = Watched((sys.executable, "-m", *command), made.environment() | own | settings, directory / f"{name}.log")
+        self.process = Watched(
+            (sys.executable, "-m", *command), {**made.environment(), **own, **settings}, directory / f"{name}.log"
+        )
 
     def wait_ready(self) -> None:
         """Raises: RuntimeError when the process ends, TimeoutError."""
@@ -83,7 +85,7 @@ def rate_of(
     """Return the rate at which a new process reads a backlog from its begin. `backlog`: its topic and its records."""
     topic, count = backlog
     own = {"STARLING_GROUP": name, "STARLING_TRANSACTIONAL_ID": name}
-    service = Service(made, directory, name, command, own | settings)
+    service = Service(made, directory, name, command, {**own, **settings})
     progress = Progress(made.brokers, name, topic)
     try:
         return steady_rate(service.process, progress, int(count * WARM_UP), int(count * 0.95), patience_seconds=_RUN_SECONDS)

@@ -4,7 +4,7 @@ import statistics
 from collections.abc import Mapping, Sequence
 from typing import Any, Final, NamedTuple
 
-STAGES: Final = ("broadcaster", "messenger", "channel")
+STAGES: Final[tuple[str, ...]] = ("broadcaster", "messenger", "channel")
 """In the order in which a member passes them."""
 
 _SPAN: Final = (0.1, 0.9)
