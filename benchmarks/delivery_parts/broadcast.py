@@ -88,7 +88,7 @@ class SegmentsClock(Threaded):
     def __init__(self, made: Stack) -> None:
         super().__init__()
         self._encode = Registry(made.registry_url).codec(SEGMENT_CLOCK, load_catalogue().topics[SEGMENT_CLOCK].schema).encode
-        self._producer = Producer(producer_config(made.brokers))
+        self._producer = Producer(producer_config(made.brokers, log_level=0))
 
     def _run(self) -> None:
         while not self._stopping.wait(_CLOCK_SECONDS):
@@ -105,7 +105,7 @@ class Triggers(Threaded):
     def __init__(self, made: Stack, first: int) -> None:
         super().__init__()
         self._encode = Registry(made.registry_url).codec(MEMBERSHIP_STATE, load_catalogue().topics[MEMBERSHIP_STATE].schema).encode
-        self._producer = Producer(producer_config(made.brokers, **{"linger.ms": 0}))
+        self._producer = Producer(producer_config(made.brokers, **{"linger.ms": 0, "log_level": 0}))
         self._first = first
         self.entered: dict[str, float] = {}
 

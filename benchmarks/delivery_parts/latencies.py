@@ -41,7 +41,6 @@ _HANGING_SECONDS: Final = 16.0
 """A second more than an attempt lasts: the next round begins without one."""
 _LAST_SECONDS: Final = 60.0
 _ACTIVE_SECONDS: Final = 120.0
-_MOST_BEHIND_SECONDS: Final = 1.0
 
 
 def paced(count: int, send: Callable[[int], None]) -> float:
@@ -82,11 +81,12 @@ def medians_of(rounds: Sequence[Sequence[float]]) -> dict[str, Any]:
 
 
 class Feed:
-    """Writes membership changes one by one."""
+    """Writes membership changes one by one. `behind_seconds`: by how much it was late at worst."""
 
     def __init__(self, made: Stack) -> None:
         self._encode = Registry(made.registry_url).codec(MEMBERSHIP, load_catalogue().topics[MEMBERSHIP].schema).encode
-        self._producer = Producer(producer_config(made.brokers, **{"linger.ms": 0}))
+        self._producer = Producer(producer_config(made.brokers, **{"linger.ms": 0, "log_level": 0}))
+        self.behind_seconds = 0.0
 
     def write(self, user: str, segment: str) -> tuple[str, float]:
         """Return the id of a new change, and when the broker had acknowledged it."""
@@ -106,8 +106,7 @@ class Feed:
                     found[message_id] = at
             del number
 
-        behind = paced(count, send)
-        assert behind < _MOST_BEHIND_SECONDS, f"the sender was {behind:.1f} s late: the machine is too busy for {RATE} records/s"
+        self.behind_seconds = max(self.behind_seconds, paced(count, send))
         return found
 
 
@@ -126,7 +125,8 @@ def feed(directory: Path, seconds: int, rounds: int) -> dict[str, Any]:
             arrivals(found.sent(_WARM_UP, ["vip"]), endpoint.arrived)
             taken = [arrivals(found.sent(RATE * seconds, ["vip"]), endpoint.arrived) for _ in range(rounds)]
     endpoint.close()
-    return {"records_per_second": RATE, "seconds": seconds, "rounds": rounds, **medians_of(taken)}
+    late = {"sender_behind_ms_at_most": round(found.behind_seconds * 1000)}
+    return {"records_per_second": RATE, "seconds": seconds, "rounds": rounds, **late, **medians_of(taken)}
 
 
 def beside_hanging(directory: Path, seconds: int, rounds: int) -> dict[str, Any]:
@@ -156,6 +156,7 @@ def beside_hanging(directory: Path, seconds: int, rounds: int) -> dict[str, Any]
         "records_per_second_of_each": RATE,
         "seconds": seconds,
         "rounds": rounds,
+        "sender_behind_ms_at_most": round(found.behind_seconds * 1000),
         "alone": found_alone,
         "beside": found_beside,
         "requests_to_the_hanging": len(hanging.arrived),
@@ -247,7 +248,7 @@ def settle(at: Addresses) -> None:
 
 
 def tracked(ingest: httpx.Client, users: Sequence[str]) -> dict[str, float]:
-    """Send one event for each user, evenly spaced. Return user -> when its acknowledgement had come."""
+    """Send one event for each user, evenly spaced as far as the answers allow. Return user -> when its acknowledgement had come."""
     found: dict[str, float] = {}
 
     def send(number: int) -> None:
