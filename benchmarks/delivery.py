@@ -24,7 +24,7 @@ from delivery_parts import broadcast, decisions, latencies, rates
 from delivery_parts.goals import table
 
 SMALL = {
-    "changes": 12_000, "messages": 3_000, "requests": 1_500, "mails": 1_000, "records": 2_000, "decisions": 500, "seconds": 2,
+    "changes": 12_000, "messages": 6_000, "requests": 3_000, "mails": 2_000, "records": 2_000, "decisions": 500, "seconds": 2,
     "members": 2_000, "rounds": 1,
 }  # fmt: skip
 """Loads for seconds instead of minutes: a check that everything runs, without meaningful figures."""

@@ -109,7 +109,8 @@ def compared(runs: Mapping[str, Sequence[Rate]], yardstick: str) -> dict[str, An
     base = runs[yardstick]
     found: dict[str, Any] = {}
     for name, rates in runs.items():
-        found[name] = medians(rates)
+        # Few of them, in a short run, make a rate meaningless.
+        found[name] = {**medians(rates), "each_events_measured": [rate.events for rate in rates]}
         if name != yardstick:
             found[name] |= {
                 "of_yardstick_by_clock": _ratio([rate.per_second for rate in rates], [rate.per_second for rate in base]),

@@ -37,7 +37,8 @@ def in_turn(rounds: int, contenders: Mapping[str, Contender], yardstick: str) ->
     for number in range(rounds):
         for name, contender in contenders.items():
             runs[name].append(contender(number))
-            print(f"  {name}: {runs[name][-1].per_second:,.0f}/s, {runs[name][-1].per_cpu_second:,.0f}/CPU-s", flush=True)
+            last = runs[name][-1]
+            print(f"  {name}: {last.per_second:,.0f}/s, {last.per_cpu_second:,.0f}/CPU-s over {last.events:,}", flush=True)
     return {"rounds": rounds, **compared(runs, yardstick)}
 
 
