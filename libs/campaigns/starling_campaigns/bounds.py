@@ -34,3 +34,12 @@ MAX_TEXT_READ: Final = 1_048_576
 MAX_URL_CHARACTERS: Final = 2_000
 MAX_TARGET_TEXT_CHARACTERS: Final = 1_000
 MAX_PRIVATE_KEY_CHARACTERS: Final = 16_384
+MAX_CERTIFICATES_CHARACTERS: Final = 65_536
+
+MAX_FEED_SEGMENTS: Final = 100
+"""Maximum number of segments of one target of a feed."""
+MAX_DIGEST_TITLE_CHARACTERS: Final = 150
+"""Maximum length of the title of a digest: that of a header of Slack."""
+SHORTEST_DIGEST_SECONDS: Final = 10
+LONGEST_DIGEST_SECONDS: Final = 3_600
+DEFAULT_DIGEST_SECONDS: Final = 60

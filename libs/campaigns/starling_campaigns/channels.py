@@ -50,5 +50,11 @@ CHANNELS: Final[Mapping[str, Channel]] = {
 }
 """Name -> channel. Campaigns write to people through these; audience sync, Slack, Teams and Kafka are feeds."""
 
+SLACK: Final = "slack"
+TEAMS: Final = "teams"
+KAFKA: Final = "kafka"
+FEED_CHANNELS: Final = frozenset({SLACK, TEAMS, KAFKA})
+"""The channels of targets that get the changes of their segments, without a campaign. The process of the feeds sends them."""
+
 SENT_CHANNELS: Final = frozenset({EMAIL, PUSH, SMS, WEBHOOK})
 """The channels that a process of this version sends. Each has a topic of requests."""

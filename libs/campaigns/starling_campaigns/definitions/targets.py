@@ -10,11 +10,21 @@ from dataclasses import dataclass
 from typing import Any, Final
 from urllib.parse import urlsplit
 
-from starling_campaigns.bounds import MAX_PRIVATE_KEY_CHARACTERS, MAX_TARGET_TEXT_CHARACTERS, MAX_URL_CHARACTERS
-from starling_campaigns.definitions.references import Fields, read_heading, read_new_key
+from starling_campaigns.bounds import (
+    LONGEST_DIGEST_SECONDS,
+    MAX_CERTIFICATES_CHARACTERS,
+    MAX_DIGEST_TITLE_CHARACTERS,
+    MAX_FEED_SEGMENTS,
+    MAX_PRIVATE_KEY_CHARACTERS,
+    MAX_TARGET_TEXT_CHARACTERS,
+    MAX_URL_CHARACTERS,
+    SHORTEST_DIGEST_SECONDS,
+)
+from starling_campaigns.definitions.references import Fields, References, read_heading, read_new_key, read_segment_key
+from starling_policy.fields import KEY
 from starling_segments import Known, check_bounds
 from starling_segments.language.validation import Location, Validation, finish, refuse_unknown_fields
-from starling_segments.parse.document import LABELS
+from starling_segments.parse.document import KEY_PATTERN, LABELS
 from starling_segments.parse.groups import read_object
 
 MASK: Final = "***"
@@ -97,6 +107,15 @@ def _is_webhook_secret(value: Any) -> bool:
         return False
 
 
+def _is_segments(value: Any) -> bool:
+    return (
+        isinstance(value, list)
+        and 0 < len(value) <= MAX_FEED_SEGMENTS
+        and all(isinstance(key, str) and KEY.match(key) for key in value)
+        and len(set(value)) == len(value)
+    )
+
+
 _LINE: Final = _pattern(r"^[^\x00-\x1f\x7f-\x9f\u2028\u2029]+$", MAX_TARGET_TEXT_CHARACTERS, "one line of text")
 _NAME: Final = _pattern("^[A-Za-z0-9._-]+$", 200, "letters, digits and ._-")
 _HOST: Final = _pattern("^[A-Za-z0-9.:_-]+$", 253, "a host name or an address, without a port")
@@ -139,6 +158,40 @@ _PORT: Final = Kind(
     {"type": "integer", "minimum": 1, "maximum": 65_535},
     "a whole number from 1 to 65535",
 )
+_SEGMENTS: Final = Kind(
+    _is_segments,
+    {
+        "type": "array",
+        "items": {"type": "string", "pattern": KEY_PATTERN},
+        "minItems": 1,
+        "maxItems": MAX_FEED_SEGMENTS,
+        "uniqueItems": True,
+    },
+    f"a list of 1 to {MAX_FEED_SEGMENTS} different keys of segments",
+)
+_TITLE: Final = _pattern(
+    r"^[^\x00-\x1f\x7f-\x9f\u2028\u2029]+$",
+    MAX_DIGEST_TITLE_CHARACTERS,
+    f"one line of text, at most {MAX_DIGEST_TITLE_CHARACTERS} characters",
+)
+_INTERVAL: Final = Kind(
+    lambda value: type(value) is int and SHORTEST_DIGEST_SECONDS <= value <= LONGEST_DIGEST_SECONDS,
+    {"type": "integer", "minimum": SHORTEST_DIGEST_SECONDS, "maximum": LONGEST_DIGEST_SECONDS},
+    f"a whole number of seconds from {SHORTEST_DIGEST_SECONDS} to {LONGEST_DIGEST_SECONDS}",
+)
+_CERTIFICATES: Final = _pattern(
+    r"^(-----BEGIN CERTIFICATE-----[A-Za-z0-9+/=\s]+-----END CERTIFICATE-----\s*)+$",
+    MAX_CERTIFICATES_CHARACTERS,
+    "certificates in PEM",
+)
+
+_DIGEST_FIELDS: Final[Mapping[str, TargetField]] = {
+    # The address of an incoming webhook is its only credential.
+    "url": TargetField(_URL, secret=True),
+    "segments": TargetField(_SEGMENTS),
+    "title": TargetField(_TITLE, required=False),
+    "interval_seconds": TargetField(_INTERVAL, required=False),
+}
 
 CHANNEL_FIELDS: Final[Mapping[str, Mapping[str, TargetField]]] = {
     "email": {
@@ -198,14 +251,30 @@ CHANNEL_FIELDS: Final[Mapping[str, Mapping[str, TargetField]]] = {
         "format": TargetField(_choice("standard", "segment-track", "segment-identify"), required=False),
         "secret": TargetField(_WEBHOOK_SECRET, required=False, secret=True),
     },
-    # The address of an incoming webhook is its only credential.
-    "slack": {"url": TargetField(_URL, secret=True)},
-    "teams": {"url": TargetField(_URL, secret=True)},
+    "slack": _DIGEST_FIELDS,
+    "teams": _DIGEST_FIELDS,
     "kafka": {
         "topic": TargetField(_TOPIC),
-        "brokers": TargetField(_BROKERS, required=False),
-        "username": TargetField(_LINE, required=False),
-        "password": TargetField(_LINE, required=False, secret=True),
+        "segments": TargetField(_SEGMENTS),
+        "format": TargetField(_choice("avro", "json"), required=False),
+        "bootstrap_servers": TargetField(_BROKERS, required=False),
+        "security": TargetField(
+            None,
+            required=False,
+            fields={
+                "protocol": TargetField(_choice("plaintext", "ssl", "sasl_plaintext", "sasl_ssl")),
+                "mechanism": TargetField(_choice("PLAIN", "SCRAM-SHA-256", "SCRAM-SHA-512"), required=False),
+                "username": TargetField(_LINE, required=False),
+                "password": TargetField(_LINE, required=False, secret=True),
+                "ca": TargetField(_CERTIFICATES, required=False),
+            },
+            variants={
+                "plaintext": {},
+                "ssl": {"ca": False},
+                "sasl_plaintext": {"mechanism": True, "username": True, "password": True},
+                "sasl_ssl": {"mechanism": True, "username": True, "password": True, "ca": False},
+            },
+        ),
     },
     "audience": {
         "adapter": TargetField(_choice("braze", "customer-io", "meta", "google", "http")),
@@ -214,7 +283,7 @@ CHANNEL_FIELDS: Final[Mapping[str, Mapping[str, TargetField]]] = {
         "token": TargetField(_LINE, secret=True),
     },
 }
-"""Channel -> its fields. `brokers` of Kafka are missing for the cluster of the installation."""
+"""Channel -> its fields. `bootstrap_servers` of Kafka are missing for the cluster of the installation."""
 COMMON_FIELDS: Final = frozenset({"key", "channel", "name", "description"}) | LABELS
 
 
@@ -231,8 +300,11 @@ class Target:
         return f"Target(key={self.key!r}, channel={self.channel!r})"
 
 
-def parse_target(document: object, taken_keys: frozenset[str] = frozenset()) -> Target:
-    """Return the target of a JSON document, whose masked secrets are completed. Raises: DefinitionRefused with all errors."""
+def parse_target(document: object, taken_keys: frozenset[str] = frozenset(), references: References | None = None) -> Target:
+    """Return the target of a JSON document, whose masked secrets are completed. Raises: DefinitionRefused with all errors.
+
+    `references`: the names to which the segments of a feed are compared; None for a stored document.
+    """
     check_bounds(document)
     validation = Validation(Known())
     location = Location(validation)
@@ -250,6 +322,7 @@ def parse_target(document: object, taken_keys: frozenset[str] = frozenset()) -> 
         table = CHANNEL_FIELDS[channel]
         refuse_unknown_fields(fields, COMMON_FIELDS | table.keys(), location)
         _check(fields, table, location)
+        _check_feed(fields, table, location, references)
     finish(validation)
     settings = {name: fields[name] for name in CHANNEL_FIELDS[str(channel)] if fields.get(name) is not None}
     return Target(key, name, str(channel), settings)
@@ -274,6 +347,17 @@ def _check(fields: Fields, table: Mapping[str, TargetField], location: Location)
             continue
         elif field.kind is not None and not field.kind.is_valid(value):
             child.refuse("wrong_type", f"the value is not valid for {name!r}", expected)
+
+
+def _check_feed(fields: Fields, table: Mapping[str, TargetField], location: Location, references: References | None) -> None:
+    """Refuse segments that are unknown or archived, and the security of a cluster that is not named."""
+    segments = fields.get("segments")
+    if "segments" in table and _is_segments(segments) and references is not None:
+        for index, key in enumerate(segments or ()):
+            read_segment_key({str(index): key}, str(index), location.at("segments"), references)
+    if "bootstrap_servers" in table and fields.get("security") is not None and fields.get("bootstrap_servers") is None:
+        expected = '"bootstrap_servers": ' + _BROKERS.expected
+        location.refuse("missing_field", "'security' belongs to 'bootstrap_servers', which is missing", expected)
 
 
 def _check_variant(fields: Fields, field: TargetField, location: Location) -> None:

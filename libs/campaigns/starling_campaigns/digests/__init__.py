@@ -1,0 +1,1 @@
+"""Digests of membership changes: what they contain, and the messages of Slack and Teams that show it."""
