@@ -6,14 +6,14 @@ from typing import Annotated, Final, Literal, Self
 
 from pydantic import AnyHttpUrl, BaseModel, ConfigDict, Field, model_validator
 
-from starling_campaigns.channels import SENT_CHANNELS
+from starling_campaigns.channels import FEED_CHANNELS, SENT_CHANNELS
 from starling_common.kafka import topics
 from starling_common.kafka.access_check import Needs, needs_of
 from starling_common.sealing import LINK_KEYS_SETTING, keys_of
 from starling_common.settings import GroupFailureSeconds, LinkKeys, SecretKeys, ServiceSettings, TraceSettings
 
 WEBHOOK: Final = "webhook"
-"""The channel of every target, because every target is a webhook."""
+"""The channel of the targets of `/v1/webhooks`."""
 
 WEBHOOK_GROUP: Final = topics.stage(WEBHOOK).group
 
@@ -21,6 +21,9 @@ EMAIL: Final = "email"
 CHANNEL_VARIABLE: Final = "STARLING_CHANNEL"
 """The variable of `channel`, which decides about the model of the settings."""
 EMAIL_GROUP: Final = topics.stage(EMAIL).group
+
+FEEDS: Final = "feeds"
+FEEDS_GROUP: Final = topics.stage(FEEDS).group
 
 
 class KitSettings(ServiceSettings):
@@ -130,7 +133,7 @@ class Settings(KitSettings):
             return None
         if not self.takes_all_targets:
             return (
-                f"STARLING_CHANNEL={self.channel}: every target is a webhook, so this process would report outcomes of "
+                f"STARLING_CHANNEL={self.channel}: its targets would be the webhooks, so this process would report outcomes of "
                 f"messages of the channel {WEBHOOK}. To deliver all of them through {self.channel}, stop the webhook process "
                 "and set STARLING_TAKES_ALL_TARGETS=true"
             )
@@ -312,6 +315,63 @@ class EmailSettings(KitSettings):
         }
         views = {f"view-{topic}": f"view-{name}" for topic, name in read.items()}
         return needs_of("email", names | read | views | self._renamed_retries(retries.inputs))
+
+
+class FeedSettings(ServiceSettings):
+    """The process of the feeds with targets of their own: Slack, Teams and Kafka."""
+
+    channel: Annotated[Literal["feeds"], Field(description="the process of the feeds")] = FEEDS
+    channels: Annotated[
+        tuple[str, ...],
+        Field(min_length=1, description="channels of the targets that this process serves; every process of a group has the same"),
+    ] = tuple(sorted(FEED_CHANNELS))
+    secrets: SecretKeys = SecretKeys()
+    membership_topic: Annotated[str, Field(description="topic of the membership changes")] = topics.MEMBERSHIP
+    definitions_topic: Annotated[str, Field(description="topic of the targets")] = topics.DELIVERY_DEFINITIONS
+    progress_topic: Annotated[str, Field(description="topic of the positions of the targets")] = topics.FEED_PROGRESS
+    dead_letter_topic: Annotated[str, Field(description="topic of the dead letters")] = "delivery.dlq"
+    group: Annotated[
+        str, Field(min_length=1, description="consumer group that shares the targets out among the processes")
+    ] = FEEDS_GROUP
+    group_failure_seconds: GroupFailureSeconds = 120.0
+    transactional_id: Annotated[
+        str, Field(min_length=1, description="begin of the transactional ids; the id of a target is appended")
+    ] = "starling-feeds"
+    max_targets: Annotated[
+        int, Field(ge=1, le=1_000, description="maximum of targets of this process; each needs about 3 MB and ten threads")
+    ] = 200
+    timeout_seconds: Annotated[float, Field(gt=0, le=15, description="timeout of one attempt")] = 15.0
+    lookup_timeout_seconds: Annotated[float, Field(gt=0, le=60, description="timeout of the name resolution of one attempt")] = 5.0
+    failpoint: Annotated[
+        str | None, Field(description="for tests: kill the process at a point, such as after_sending:2 at its second passage")
+    ] = None
+    allow_private_addresses: Annotated[
+        bool, Field(description="for local stacks only: deliver to private networks, and over http")
+    ] = False
+
+    @model_validator(mode="after")
+    def _check_channels(self) -> Self:
+        unknown = sorted(set(self.channels) - FEED_CHANNELS)
+        if unknown or len(set(self.channels)) < len(self.channels):
+            known = ", ".join(sorted(FEED_CHANNELS))
+            raise ValueError(
+                f"STARLING_CHANNELS: {', '.join(unknown) or 'a channel occurs twice'}: list each of {known} at most once"
+            )
+        return self
+
+    @property
+    def needs(self) -> Needs:
+        """Return the rights at the broker."""
+        names = {
+            topics.MEMBERSHIP: self.membership_topic,
+            topics.DELIVERY_DEFINITIONS: self.definitions_topic,
+            topics.FEED_PROGRESS: self.progress_topic,
+            f"view-{topics.DELIVERY_DEFINITIONS}": f"view-{self.definitions_topic}",
+            f"view-{topics.FEED_PROGRESS}": f"view-{self.progress_topic}",
+            "delivery.dlq": self.dead_letter_topic,
+            FEEDS_GROUP: self.group,
+        }
+        return needs_of(FEEDS, names)
 
 
 def _duration(seconds: float) -> str:

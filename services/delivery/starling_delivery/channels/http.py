@@ -159,6 +159,11 @@ def retry_after_seconds(text: str | None) -> float | None:
     return min(max(delay, 0.0), MAX_RETRY_AFTER_SECONDS)
 
 
+def end_attempt_in(seconds: float) -> None:
+    """Set the deadline of the requests that this task makes."""
+    _ENDS_AT.set(asyncio.get_running_loop().time() + seconds)
+
+
 class HttpChannel(ABC):
     """A channel of campaigns whose messages are HTTP requests. A subclass has a name, semantics, and `send`."""
 

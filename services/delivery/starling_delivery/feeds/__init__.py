@@ -1,0 +1,1 @@
+"""Feeds with targets of their own: digests to Slack and Teams, and records to topics of customers."""
