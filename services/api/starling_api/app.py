@@ -13,7 +13,7 @@ from starling_api.credentials.bodies import TOKEN, WRITE_KEY
 from starling_api.credentials.routes import credential_routes
 from starling_api.definitions.kinds import CAMPAIGNS, SEGMENTS, TARGETS, TRAITS, WEBHOOKS
 from starling_api.definitions.rotation_routes import rotation_routes
-from starling_api.definitions.routes import batch_routes, definition_routes, lifecycle_routes, target_routes, webhook_routes
+from starling_api.definitions.routes import batch_routes, definition_routes, lifecycle_routes, webhook_routes
 from starling_api.feed.routes import feed_router
 from starling_api.http.access.auth import Role
 from starling_api.http.access.rate_limits import RateLimiting
@@ -40,6 +40,7 @@ from starling_api.policy.routes import policy_router
 from starling_api.preview.routes import preview_router
 from starling_api.reports.routes import report_router
 from starling_api.reports.view_routes import view_router
+from starling_api.targets.routes import target_routes
 from starling_api.users.export_routes import export_router
 from starling_api.users.routes import segment_router, user_router
 from starling_api.webhooks.routes import webhook_test_routes
@@ -102,7 +103,7 @@ def _routers(metrics: Metrics, alive: Checks, ready: Checks) -> Sequence[APIRout
         campaign_routes(),
         # A target has credentials, and the policy protects every user, so both need an admin.
         definition_routes(TARGETS, "/v1/targets", Role.ADMIN),
-        target_routes(TARGETS, "/v1/targets", Role.ADMIN),
+        target_routes(),
         rotation_routes(),
         policy_routes(),
         segment_router,

@@ -301,3 +301,12 @@ class MessageRecords(Protocol):
 
     def test_messages(self, author: Author, channel: str, requests: Sequence[Mapping[str, Any]]) -> None:
         """Publish the requests of test messages for a channel. Raises: BrokerUnavailable."""
+
+
+TopicCheck: TypeAlias = Callable[[Mapping[str, Any]], int]
+"""The document of a target of the channel `kafka` -> the number of partitions of its topic. Raises: TopicUnusable."""
+
+
+def no_topic(_target: Mapping[str, Any]) -> int:
+    """Return 0: nothing is checked in a process without a broker."""
+    return 0

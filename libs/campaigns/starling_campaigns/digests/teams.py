@@ -1,7 +1,7 @@
-"""Pure core: a digest as an Adaptive Card in the message that a workflow of Teams takes ("When a Teams webhook request is received").
+"""Pure core: a digest as an Adaptive Card, in the message that a workflow of Teams with a webhook trigger takes.
 
-Names and ids are text runs of a rich text block: Teams interprets Markdown in text blocks, and none in text runs. A mention needs an
-entity beside the card, of which there is none.
+Names and ids are text runs of a rich text block: Teams interprets Markdown in text blocks, and none in text runs. A mention needs
+an entity beside the card, of which there is none.
 """
 
 import json

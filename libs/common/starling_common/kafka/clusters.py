@@ -83,5 +83,5 @@ def check_topic(target: Mapping[str, Any], own_brokers: str, *, allow_private: b
     if found.error is None and found.partitions:
         return len(found.partitions)
     if found.error is not None and found.error.code() == KafkaError.TOPIC_AUTHORIZATION_FAILED:
-        raise TopicUnusable("not_allowed", f"{place} does not allow this user to use the topic {topic!r}: grant it Describe and Write")
+        raise TopicUnusable("not_allowed", f"{place} refuses the topic {topic!r}: grant this user Describe and Write")
     raise TopicUnusable("topic_missing", f"there is no topic {topic!r} in {place}: create it")

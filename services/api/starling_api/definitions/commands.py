@@ -39,6 +39,7 @@ from starling_api.definitions.kinds import (
     DeliveryNames,
     Document,
     Kind,
+    is_feed,
     new_secret,
 )
 from starling_api.definitions.quota import Quota
@@ -304,6 +305,19 @@ class Commands:
 
         return self._change(kind, author, key, if_match, enabled)
 
+    def disable(self, kind: Kind, author: Author, key: str, if_match: int | None) -> Definition:
+        """Disable a target, to which nothing is sent until it is enabled. A disabled one stays as it is.
+
+        Raises: NotFound, Archived, VersionConflict, ResourceBusy.
+        """
+
+        def disabled(current: Definition) -> Mapping[str, Any]:
+            if current.document.get("disabled"):
+                return current.document
+            return {**current.document, "disabled": True, "disabled_because": f"disabled by {author.name}"}
+
+        return self._change(kind, author, key, if_match, disabled)
+
     def rotate_keys(self, author: Author) -> Rotated:
         """Encrypt every secret of the workspace that is plain, or encrypted with an older key, with the newest key.
 
@@ -544,6 +558,13 @@ class Commands:
         if kind.name not in USES:
             return []
         return users_of(kind.name, key, self.reader.definitions(author.workspace, SEGMENTS.name))
+
+
+def refuse_without_feed(kind: Kind, current: Definition) -> None:
+    """Raise DefinitionRefused for a target that sends messages of campaigns."""
+    if kind is TARGETS and not is_feed(current.document):
+        reason = f"the messages of a target {current.document.get('channel')!r} are those of campaigns"
+        raise DefinitionRefused((FieldError("/channel", "wrong_type", reason, "slack, teams or kafka; pause the campaigns instead"),))
 
 
 def _read(kind: Kind, document: object, known: Known) -> Document:

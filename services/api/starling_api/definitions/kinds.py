@@ -27,6 +27,7 @@ from starling_campaigns import (
     shown_target,
     unmasked_target,
 )
+from starling_campaigns.channels import FEED_CHANNELS, KAFKA
 from starling_campaigns.definitions.policy import POLICY_KEY
 from starling_campaigns.definitions.targets import CHANNEL_FIELDS
 from starling_common.cassandra.read_models import CAMPAIGN, COMPUTED_TRAIT, LIST, POLICY, SEGMENT, TARGET, WEBHOOK
@@ -37,6 +38,7 @@ from starling_common.kafka.topics import (
     SEGMENT_DEFINITIONS,
     TRAIT_DEFINITIONS,
     WEBHOOK_DEFINITIONS,
+    load_catalogue,
 )
 from starling_common.sealing import is_sealed
 from starling_policy.campaign import OTHER_FIELDS_OF_CAMPAIGN, POLICY_FIELDS_OF_CAMPAIGN
@@ -108,7 +110,9 @@ def read_campaign(document: object, known: Known) -> Document:
 def read_target(document: object, known: Known) -> Document:
     """Return the document of a target, secrets included, without its null fields. Raises: DefinitionRefused."""
     given = _writable(document)
-    target = parse_target(given, known.taken_keys)
+    target = parse_target(given, known.taken_keys, known.references() if isinstance(known, DeliveryNames) else References(known))
+    if target.channel == KAFKA:
+        _refuse_own_topic(target.settings["topic"])
     if is_signing({"channel": target.channel}) and "secret" not in target.settings:
         reason = "a target that becomes a webhook has no secret"
         raise DefinitionRefused(
@@ -122,6 +126,19 @@ def read_target(document: object, known: Known) -> Document:
         **target.settings,
         **_labels(given),
     }
+
+
+def _refuse_own_topic(topic: str) -> None:
+    """Refuse a topic of the platform, also in another cluster: that may be the same one under another address."""
+    if topic in load_catalogue().topics or topic.startswith("_"):
+        reason = f"{topic!r} is a topic of the platform"
+        expected = "a topic of your own, which exists; its name does not begin with _"
+        raise DefinitionRefused((FieldError("/topic", "wrong_type", reason, expected),))
+
+
+def is_feed(target: Mapping[str, Any]) -> bool:
+    """Return whether a target gets the changes of its segments, without a campaign."""
+    return target.get("channel") in FEED_CHANNELS
 
 
 def is_signing(target: Mapping[str, Any]) -> bool:

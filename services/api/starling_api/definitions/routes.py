@@ -136,7 +136,7 @@ def lifecycle_routes(kind: Kind, path: str, writer: Role) -> APIRouter:
     for name, description, operation in operations:
         router.add_api_route(
             f"/{{key}}/{name}",
-            _lifecycle(kind, writer, operation),
+            lifecycle(kind, writer, operation),
             methods=["POST"],
             summary=f"{name.title()} a {kind.title}",
             description=description,
@@ -159,35 +159,16 @@ def webhook_routes(kind: Kind, path: str, writer: Role) -> APIRouter:
         operation_id="rotate_webhook_secret",
         responses={200: {"model": MODELS[kind.name]}},
     )
-    _add_enable(
-        router, kind, writer, "A webhook is disabled after its endpoint has answered 410. The changes of the meantime are not sent."
-    )
-    return router
-
-
-def target_routes(kind: Kind, path: str, writer: Role) -> APIRouter:
-    """Return the route that enables a disabled target."""
-    router = APIRouter(prefix=path, tags=[kind.title + "s"], responses=problems(*COMMON, 404, 409, 412, 422))
-    _add_enable(
-        router,
-        kind,
-        writer,
-        "A target is disabled after its receiver has answered 410, such as the endpoint of a webhook. The messages of the meantime "
-        "are `FAILED` with the reason `target_disabled`, and are not sent.",
-    )
-    return router
-
-
-def _add_enable(router: APIRouter, kind: Kind, writer: Role, description: str) -> None:
     router.add_api_route(
         "/{key}/enable",
-        _lifecycle(kind, writer, Commands.enable),
+        lifecycle(kind, writer, Commands.enable),
         methods=["POST"],
-        summary=f"Enable a {kind.title} again",
-        description=description,
-        operation_id=f"enable_{kind.title}",
+        summary="Enable a webhook again",
+        description="A webhook is disabled after its endpoint has answered 410. The changes of the meantime are not sent.",
+        operation_id="enable_webhook",
         responses={200: {"model": MODELS[kind.name]}},
     )
+    return router
 
 
 def batch_routes(writer: Role) -> APIRouter:
@@ -229,7 +210,9 @@ def _segments_in(document: object) -> list[object]:
     return segments
 
 
-def _lifecycle(kind: Kind, writer: Role, operation: Callable[[Commands, Kind, Author, str, int | None], Definition]) -> Endpoint:
+def lifecycle(kind: Kind, writer: Role, operation: Callable[[Commands, Kind, Author, str, int | None], Definition]) -> Endpoint:
+    """Return the endpoint of an operation without a body."""
+
     def act_on(key: str, services: UsedServices, write: Annotated[Write, Depends(write_by(writer))]) -> Response:
         def act() -> Stored:
             definition = operation(commands_for(services, write), kind, write.author, key, write.if_match)

@@ -28,7 +28,7 @@ from starling_api.lists.lists import Lists
 from starling_api.messages.people import People
 from starling_api.messages.suppressions import Suppressed
 from starling_api.outcomes.outcomes import Outcomes
-from starling_api.ports import Answers, MessageRecords
+from starling_api.ports import Answers, MessageRecords, TopicCheck, no_topic
 from starling_api.preview.previews import Previews
 from starling_api.reports.audience_report import Reports
 from starling_api.reports.campaign_report import CampaignCounts
@@ -76,6 +76,7 @@ class Services:
     gate: Gate = field(default_factory=lambda: Gate(4, 8, 10))
     rate_limits: RateLimits = field(default_factory=lambda: RateLimits(Rates()))
     webhook_sender: WebhookSender = field(default_factory=WebhookSender)
+    check_topic: TopicCheck = no_topic
 
 
 @dataclass(frozen=True, slots=True)

@@ -13,7 +13,10 @@ TYPE: Final = "webhook.test"
 
 
 class Request(NamedTuple):
-    """One request: its address, the headers of the webhook, the secrets that sign it, the id of the message and its body."""
+    """One request: its address, the headers of the webhook, the secrets that sign it, the id of the message and its body.
+
+    Without a secret it is not signed.
+    """
 
     url: str
     headers: Mapping[str, str]

@@ -21,13 +21,13 @@ from starling_common.time.instants import wall_clock_ms
 
 RATE: Final = Rate(per_second=0.2, burst=10)
 """The tests of one workspace in one process."""
-_MOST_WORKSPACES: Final = 10_000
+MOST_WORKSPACES: Final = 10_000
 
 
 def webhook_test_routes() -> APIRouter:
     """Return the route that tests a webhook."""
     router = APIRouter(prefix="/v1/webhooks", tags=["webhooks"])
-    tests = Buckets(RATE, _MOST_WORKSPACES)
+    tests = Buckets(RATE, MOST_WORKSPACES)
 
     @router.post(
         "/{key}/test",

@@ -11,7 +11,7 @@ from starling_common.headers import Headers
 from starling_common.kafka.clients import RECORD_REFUSED, producer_config
 
 TRANSACTION_MS: Final = 20_000
-"""Time after which the broker aborts the transaction of a process that is gone. The next owner of the target need not wait for it."""
+"""Time after which the broker aborts the transaction of a process that is gone. The next owner of the target waits for none."""
 
 _CALL_SECONDS: Final = 30.0
 _GIVE_UP_SECONDS: Final = 60.0

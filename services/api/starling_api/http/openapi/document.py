@@ -37,7 +37,7 @@ _TAGS: Final[Mapping[str, str]] = {
     "audit": "Who changed what, and when",
     "campaigns": "Messages on entry, exit, events and to whole segments: drafts, previews and dry runs. This version sends none",
     "secrets": "The encryption of stored secrets",
-    "targets": "Where and as whom messages are sent: senders and credentials",
+    "targets": "Where and as whom messages and feeds are sent: senders and credentials",
 }
 _HEADERS: Final[Mapping[str, Document]] = {
     "X-Correlation-Id": {

@@ -64,6 +64,10 @@ _TARGET_BODY: Final[Document] = {
     "from": "Shop <shop@example.com>", "username": "shop", "password": "secret",
 }  # fmt: skip
 _TARGET: Final[Document] = {**_TARGET_BODY, "name": "main-smtp", "password": "***", **_SERVER}
+_FEED: Final[Document] = {
+    "key": "sales-channel", "name": "sales-channel", "channel": "slack", "url": "***", "segments": ["repeat-buyers"],
+    "title": "Repeat buyers", "interval_seconds": 300, **_SERVER,
+}  # fmt: skip
 _POLICY_BODY: Final[Document] = {"quiet_hours": {"from": "21:00", "to": "08:00"}, "caps": [{"limit": 1, "per": "1d"}]}
 _POLICY: Final[Document] = {"key": "policy", **_POLICY_BODY, **_SERVER}
 _IMPORT_BODY: Final[Document] = {
@@ -240,6 +244,18 @@ EXAMPLES: Final[dict[str, Example]] = {
                 "has only 2027, 2026: add that key to STARLING_SECRETS__KEYS or STARLING_SECRETS__KEYS_FILE, or store the secret "
                 "again",
             }],
+        },
+    ),
+    "disable_target": Example(
+        None, {**_FEED, "status": "disabled", "disabled": True, "disabled_because": "disabled by admin-1f2e3d4c"}
+    ),
+    "enable_target": Example(None, _FEED),
+    "test_target": Example(
+        None,
+        {
+            "message_id": "test-6f1c3a52-7c4e-4a39-9c0e-0b8f7a0f5a12", "delivered": False, "status": 404, "took_ms": 84,
+            "answer": "no_service", "reason": "status",
+            "message": "the endpoint answered 404: the same answer to a digest would disable the target",
         },
     ),
     "test_webhook": Example(

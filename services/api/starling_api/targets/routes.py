@@ -1,0 +1,102 @@
+"""Edge: the routes of targets beyond those of every definition: test, disable and enable the targets of feeds."""
+
+import time
+import uuid
+from typing import Annotated, Any, Final
+
+import anyio.to_thread
+from fastapi import APIRouter, Depends, Request, Response
+from fastapi.responses import JSONResponse
+
+from starling_api.definitions.commands import Commands, refuse_without_feed
+from starling_api.definitions.kinds import TARGETS
+from starling_api.definitions.routes import COMMON, lifecycle
+from starling_api.http.access.auth import Caller, Role
+from starling_api.http.dependencies import Services, UsedServices, at_least, author_of
+from starling_api.http.errors import TooManyRequests
+from starling_api.http.openapi.models import TargetModel, TargetTestModel
+from starling_api.http.problems import problems
+from starling_api.targets.example import RENDERERS, advice, example_request
+from starling_api.webhooks.routes import MOST_WORKSPACES, RATE
+from starling_common.http.rate_limits import Buckets
+from starling_common.kafka.clusters import TopicUnusable
+from starling_common.time.instants import wall_clock_ms
+
+_PATH: Final = "/v1/targets"
+
+
+def target_routes() -> APIRouter:
+    """Return the routes, which need the role admin."""
+    router = APIRouter(prefix=_PATH, tags=["targets"], responses=problems(*COMMON, 404, 409, 422))
+    tests = Buckets(RATE, MOST_WORKSPACES)
+    router.add_api_route(
+        "/{key}/disable",
+        lifecycle(TARGETS, Role.ADMIN, Commands.disable),
+        methods=["POST"],
+        summary="Disable a target",
+        description="A feed gets no further change, and a digest that is not sent yet is dropped. Messages of campaigns to the target are "
+        "`FAILED` with the reason `target_disabled`.",
+        operation_id="disable_target",
+        responses={200: {"model": TargetModel}, **problems(412)},
+    )
+    router.add_api_route(
+        "/{key}/enable",
+        lifecycle(TARGETS, Role.ADMIN, Commands.enable),
+        methods=["POST"],
+        summary="Enable a target again",
+        description="A target is also disabled after its endpoint has answered 410, and that of a feed after 404. The changes and messages of "
+        "the meantime are not sent.",
+        operation_id="enable_target",
+        responses={200: {"model": TargetModel}, **problems(412)},
+    )
+
+    @router.post(
+        "/{key}/test",
+        operation_id="test_target",
+        summary="Send an example digest, or check the topic of a target",
+        responses={200: {"model": TargetTestModel}},
+    )
+    async def test(
+        key: str, request: Request, services: UsedServices, caller: Annotated[Caller, Depends(at_least(Role.ADMIN))]
+    ) -> Response:
+        """Slack and Teams get a digest with `[Test]` before its title. Of Kafka the call checks that the cluster answers and has the
+        topic; it writes no record. A disabled target is tested too and stays disabled. The test has no other effect and is not
+        repeated. A workspace has ten tests at once, then one every five seconds.
+        """
+        now = time.monotonic()
+        bucket = tests.of(caller.workspace, now)
+        if wait_seconds := bucket.wait(1, now):
+            raise TooManyRequests(f"this workspace has tested its targets too often: send the request again in {wait_seconds} s")
+        bucket.take(1, now)
+        found = await anyio.to_thread.run_sync(services.commands.newest, TARGETS, author_of(request, caller), key)
+        refuse_without_feed(TARGETS, found)
+        document = services.commands.vault.opened(TARGETS, caller.workspace, found.document)
+        number = str(uuid.uuid4())
+        if document["channel"] not in RENDERERS:
+            return JSONResponse(await anyio.to_thread.run_sync(_checked, services, document, f"test-{number}"))
+        answer = await services.webhook_sender.send(caller.workspace, example_request(document, number, wall_clock_ms()))
+        if answer.status is not None:
+            answer = answer._replace(message=advice(answer.status))
+        return JSONResponse({"message_id": f"test-{number}", **answer._asdict()})
+
+    return router
+
+
+def _checked(services: Services, document: dict[str, Any], message_id: str) -> dict[str, Any]:
+    """Return the result of the check of a topic."""
+    begun = time.monotonic()
+    reason = message = answer = None
+    try:
+        partitions = services.check_topic(document)
+        answer = f"the topic {document['topic']} has {partitions} partitions"
+    except TopicUnusable as unusable:
+        reason, message = unusable.reason, str(unusable)
+    return {
+        "message_id": message_id,
+        "delivered": reason is None,
+        "status": None,
+        "took_ms": round((time.monotonic() - begun) * 1000),
+        "answer": answer,
+        "reason": reason,
+        "message": message,
+    }
