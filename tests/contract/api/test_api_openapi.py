@@ -29,7 +29,7 @@ GET /v1/campaigns/{key}/versions · POST /v1/campaigns/{key}/activate · POST /v
 POST /v1/campaigns/{key}/resume · POST /v1/campaigns/{key}/preview · POST /v1/campaigns/{key}/dry-run
 GET /v1/campaigns/{key}/report · POST /v1/campaigns/{key}/test
 POST /v1/targets · GET /v1/targets · GET /v1/targets/{key} · PUT /v1/targets/{key} · DELETE /v1/targets/{key}
-POST /v1/targets/{key}/enable
+POST /v1/targets/{key}/test · POST /v1/targets/{key}/disable · POST /v1/targets/{key}/enable
 GET /v1/policy · PUT /v1/policy
 DELETE /v1/users/{user_id} · GET /v1/users/{user_id}/export
 GET /v1/views/{name} · GET /v1/reports/audience · GET /v1/backfills · POST /v1/backfills/{run}/{action}

@@ -93,7 +93,9 @@ def test_planted_secrets_are_in_no_record_row_log_or_answer(  # noqa: PLR0917 - 
     pem = f"-----BEGIN PRIVATE KEY-----\n{mark}\n-----END PRIVATE KEY-----"
     mail = {"key": "mail", "channel": "email", "host": "127.0.0.1", "port": 25, "tls": "none", "from": "a@example.com"}
     mail |= {"password": f"{mark}-password", "dkim": {"domain": "example.com", "selector": "s", "private_key": pem}}
-    chat = {"key": "chat", "channel": "slack", "url": f"https://hooks.example.com/{mark}-path"}
+    vip = client.call("POST", "/v1/segments", {"key": "vip", "name": "VIP", "where": {"everyone": True}})
+    assert vip.status_code == 201, vip.text
+    chat = {"key": "chat", "channel": "slack", "url": f"https://hooks.example.com/{mark}-path", "segments": ["vip"]}
     made = client.call("POST", "/v1/webhooks", hook, Idempotency_Key="make")
     again = client.call("POST", "/v1/webhooks", hook, Idempotency_Key="make")
     assert (made.status_code, again.json()) == (201, made.json()), made.text

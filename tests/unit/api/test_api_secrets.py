@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from starling_api.definitions.commands import ABANDONED_MICROS
-from starling_api.definitions.kinds import TARGETS, WEBHOOKS, Kind
+from starling_api.definitions.kinds import SEGMENTS, TARGETS, WEBHOOKS, Kind
 from starling_api.definitions.vault import Vault
 from starling_api.http.errors import SecretUnreadable
 from starling_common.kafka.clients import BrokerUnavailable
@@ -31,7 +31,8 @@ MAIL = {
     "password": "planted-password",
     "dkim": {"domain": "example.com", "selector": "s1", "private_key": KEY},
 }
-SLACK = {"key": "chat", "channel": "slack", "url": "https://hooks.example.com/planted-path"}
+SLACK = {"key": "chat", "channel": "slack", "url": "https://hooks.example.com/planted-path", "segments": ["vip"]}
+VIP = {"key": "vip", "name": "VIP", "where": {"everyone": True}}
 PLANTED = (OWN, "planted-header", "planted-password", "plantedkey", "planted-path")
 
 
@@ -43,6 +44,7 @@ def with_keys(world: World, **keys: bytes) -> World:
 
 def filled() -> World:
     world = World()
+    world.commands.define(SEGMENTS, AUTHOR, VIP)
     for path, body in (("webhooks", HOOK), ("targets", MAIL), ("targets", SLACK)):
         assert call(world, "POST", f"/v1/{path}", json=body, headers={"Idempotency-Key": body["key"]}).status_code == 201
     return world
@@ -55,6 +57,8 @@ def stored(world: World) -> str:
 def as_before_encryption(world: World) -> World:
     """The stores as an earlier version has left them: with plain secrets."""
     for (workspace, kind, key), shown in world.reader.shown.items():
+        if kind == SEGMENTS.name:
+            continue
         document = world.vault.opened({"webhook": WEBHOOKS, "target": TARGETS}[kind], workspace, shown.document)
         world.reader.shown[workspace, kind, key] = replace(shown, document=document)
         claim = world.claims.newest_claims[workspace, kind, key]
@@ -103,11 +107,12 @@ def test_a_lost_response_is_repeated_with_the_same_secrets() -> None:
 @pytest.mark.parametrize(("path", "body"), [("webhooks", HOOK), ("targets", MAIL), ("targets", SLACK)])
 def test_without_a_key_no_secret_is_stored(path: str, body: dict[str, Any]) -> None:
     world = with_keys(World())
+    world.commands.define(SEGMENTS, AUTHOR, VIP)
     for query in ("", "?dry_run=true"):
         refused = call(world, "POST", f"/v1/{path}{query}", json=body)
         assert (refused.status_code, refused.json()["code"]) == (503, "secrets_key_missing")
         assert "STARLING_SECRETS__KEYS" in refused.json()["message"]
-    assert not world.claims.newest_claims
+    assert {kind for _, kind, _ in world.claims.newest_claims} == {SEGMENTS.name}
     without = {name: value for name, value in MAIL.items() if name not in {"password", "dkim"}}
     assert call(world, "POST", "/v1/targets", json=without).status_code == 201
     assert call(world, "POST", "/v1/secrets/rotate").json()["code"] == "secrets_key_missing"

@@ -56,9 +56,24 @@ VALID_TARGETS: list[dict[str, Any]] = [
         "from": "+4915112345678",
     },
     {"key": "a", "channel": "webhook", "url": "https://hooks.example.com/a", "format": "standard"},
-    {"key": "a", "channel": "slack", "url": "https://hooks.example.com/secret"},
-    {"key": "a", "channel": "teams", "url": "https://hooks.example.com/secret"},
-    {"key": "a", "channel": "kafka", "topic": "audience.changes"},
+    {
+        "key": "a",
+        "channel": "slack",
+        "url": "https://hooks.example.com/secret",
+        "segments": ["vips"],
+        "title": "VIPs",
+        "interval_seconds": 300,
+    },
+    {"key": "a", "channel": "teams", "url": "https://hooks.example.com/secret", "segments": ["vips", "lapsing-vips"]},
+    {
+        "key": "a",
+        "channel": "kafka",
+        "topic": "audience.changes",
+        "segments": ["vips"],
+        "format": "json",
+        "bootstrap_servers": "kafka.example.com:9093",
+        "security": {"protocol": "sasl_ssl", "mechanism": "SCRAM-SHA-512", "username": "starling", "password": "s3cret"},
+    },
     {"key": "a", "channel": "audience", "adapter": "braze", "url": "https://rest.example.com", "token": "s3cret"},
 ]
 
@@ -247,6 +262,49 @@ def test_an_error_of_a_target_names_its_place(changed: dict[str, Any], pointer: 
     with pytest.raises(DefinitionRefused) as refused:
         parse_target({**SMTP, **changed})
     assert [error.pointer for error in refused.value.errors] == [pointer]
+
+
+FEED = {"key": "a", "channel": "slack", "url": "https://hooks.example.com/a", "segments": ["vips"]}
+MIRROR = {"key": "a", "channel": "kafka", "topic": "t", "segments": ["vips"]}
+
+
+@pytest.mark.parametrize(
+    ("document", "found"),
+    [
+        ({**FEED, "segments": []}, [("/segments", "wrong_type")]),
+        ({**FEED, "segments": ["vips", "vips"]}, [("/segments", "wrong_type")]),
+        ({**FEED, "segments": [f"s{number}" for number in range(101)]}, [("/segments", "wrong_type")]),
+        ({**FEED, "segments": ["vips", "old", "none"]}, [("/segments/1", "unknown_segment"), ("/segments/2", "unknown_segment")]),
+        ({name: value for name, value in FEED.items() if name != "segments"}, [("", "missing_field")]),
+        ({**FEED, "interval_seconds": 9}, [("/interval_seconds", "wrong_type")]),
+        ({**FEED, "interval_seconds": 3601}, [("/interval_seconds", "wrong_type")]),
+        ({**FEED, "title": "a\nb"}, [("/title", "wrong_type")]),
+        ({**FEED, "topic": "t"}, [("/topic", "unknown_field")]),
+        ({**MIRROR, "format": "xml"}, [("/format", "wrong_type")]),
+        ({**MIRROR, "security": {"protocol": "ssl"}}, [("", "missing_field")]),
+        ({**MIRROR, "bootstrap_servers": "k:1", "security": {"protocol": "sasl_ssl"}}, [("/security", "missing_field")] * 3),
+        (
+            {**MIRROR, "bootstrap_servers": "k:1", "security": {"protocol": "plaintext", "username": "a"}},
+            [("/security/username", "wrong_type")],
+        ),
+    ],
+)
+def test_an_error_of_a_feed_names_its_place(document: dict[str, Any], found: list[tuple[str, str]]) -> None:
+    with pytest.raises(DefinitionRefused) as refused:
+        parse_target(document, references=REFERENCES)
+    assert [(error.pointer, error.code) for error in refused.value.errors] == found
+
+
+def test_the_segments_of_a_stored_feed_are_not_compared() -> None:
+    assert parse_target({**FEED, "segments": ["old", "none"]}).settings["segments"] == ["old", "none"]
+    assert parse_target(FEED, references=REFERENCES).settings == {"url": FEED["url"], "segments": ["vips"]}
+
+
+@pytest.mark.parametrize("channel", ["slack", "teams", "kafka"])
+def test_no_campaign_has_the_target_of_a_feed(channel: str) -> None:
+    references = References(REFERENCES.known, {**REFERENCES.targets, "main-smtp": channel})
+    assert [pointer for pointer, _ in errors(campaign(), references)] == ["/target"]
+    assert "/channel" in [pointer for pointer, _ in errors(campaign(channel), references)]
 
 
 SES = {"provider": "ses", "topic_arn": "arn:aws:sns:eu-central-1:123456789012:mails", "configuration_set": "shop"}
