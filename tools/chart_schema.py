@@ -16,7 +16,7 @@ from pydantic_settings import BaseSettings
 from starling_api.settings import ApiSettings
 from starling_broadcaster.settings import BroadcasterSettings
 from starling_common.settings import SaslMechanism, SecurityProtocol
-from starling_delivery.settings import EmailSettings
+from starling_delivery.settings import EmailSettings, FeedSettings
 from starling_delivery.settings import Settings as DeliverySettings
 from starling_ingest.settings import Settings as IngestSettings
 from starling_messenger.settings import Settings as MessengerSettings
@@ -38,6 +38,7 @@ MODELS: Final[Mapping[str, type[BaseSettings]]] = {
     "projector": ProjectorSettings,
     "api": ApiSettings,
     "delivery": DeliverySettings,
+    "feeds": FeedSettings,
     "messenger": MessengerSettings,
     "broadcaster": BroadcasterSettings,
     "email": EmailSettings,

@@ -17,7 +17,7 @@ from starling_common.deploy_acls import AclSettings
 from starling_common.http.server import PublicHttp
 from starling_common.settings import Cassandra, Http, Kafka, LinkKeys, SchemaRegistry, SecretKeys, ServiceSettings, TraceSettings
 from starling_common.verify import VerifySettings
-from starling_delivery.settings import CampaignWebhook, Email, EmailSettings, KitSettings, Push, Sms
+from starling_delivery.settings import CampaignWebhook, Email, EmailSettings, FeedSettings, KitSettings, Push, Sms
 from starling_delivery.settings import Settings as DeliverySettings
 from starling_ingest.settings import Settings as IngestSettings
 from starling_messenger.settings import Settings as MessengerSettings
@@ -105,6 +105,7 @@ SECTIONS: Final = (
         EmailSettings,
         (KitSettings,),
     ),
+    Section("Feeds", f"`STARLING_CHANNEL=feeds python -m starling_delivery`: Slack, Teams and Kafka. {_SERVICE}", FeedSettings),
     Section("Broadcaster", f"`python -m starling_broadcaster`. {_SERVICE}", BroadcasterSettings),
     Section("Tracker", f"`python -m starling_tracker`. {_SERVICE}", TrackerSettings),
     Section(

@@ -24,8 +24,10 @@ from starling_common.kafka.topics import load_catalogue
 from starling_common.sealing import Sealer
 from starling_common.settings import Cassandra
 from starling_common.verify import VerifySettings
+from starling_delivery.feeds.journal import TRANSACTION_MS as FEED_MS
+from starling_delivery.feeds.supervisor import STOP_SECONDS as FEEDS_STOP_SECONDS
 from starling_delivery.messages.ledger import TRANSACTION_MS
-from starling_delivery.settings import EmailSettings
+from starling_delivery.settings import EmailSettings, FeedSettings
 from starling_delivery.settings import Settings as DeliverySettings
 from starling_ingest.settings import Settings as IngestSettings
 from starling_scaler.cluster import CALL_SECONDS
@@ -62,7 +64,7 @@ READS: Mapping[str, type[BaseSettings]] = {**MODELS, "deploy": DeploySettings, "
 MODULES = {name: f"starling_{name}" for name in MODELS} | {
     "deploy": "starling_common.deploy", "test": "starling_common.verify",
     "profiles": "starling_spark.jobs.profiles", "lake": "starling_spark.jobs.lake",
-    "email": "starling_delivery",
+    "email": "starling_delivery", "feeds": "starling_delivery",
 }  # fmt: skip
 CONNECTED = sorted(READS.keys() - {"scaler"})
 """Components with connections to the broker and the registry."""
@@ -131,7 +133,7 @@ def test_a_release_with_the_longest_name_has_names_that_kubernetes_accepts() -> 
 @EVERY
 def test_every_pod_has_the_environment_of_its_process(ci: str, monkeypatch: pytest.MonkeyPatch) -> None:
     found = workloads(objects(ci))
-    assert {one.component for one in found} >= set(READS) - {"lake", "scaler", "email", "messenger", "broadcaster", "tracker"}
+    assert {one.component for one in found} >= set(READS) - {"lake", "scaler", "email", "feeds", "messenger", "broadcaster", "tracker"}
     for one in found:
         model = READS[one.component]
         variables_of_pod = environment(one, objects(ci), SECRETS)
@@ -274,15 +276,15 @@ def test_existing_secrets_win_and_the_chart_creates_none() -> None:
 
 
 def test_the_api_and_the_channels_alone_have_the_key_that_the_chart_generates(monkeypatch: pytest.MonkeyPatch) -> None:
-    manifests = rendered({"email": {"enabled": True}})
+    values = {"email": {"enabled": True}, "feeds": {"enabled": True}}
+    manifests = rendered(values)
     secret = named(manifests, "Secret", f"{RELEASE}-starling-secret-keys")
     # A second rendering has another key: it must not replace the first, and an uninstallation must not delete it.
     assert secret["immutable"]
     assert secret["metadata"]["annotations"] == {"helm.sh/resource-policy": "keep"}
     variables = {one.component: environment(one, manifests, SECRETS) for one in workloads(manifests)}
-    assert {name for name, given in variables.items() if "STARLING_SECRETS__KEYS" in given} == {"api", "delivery", "email"}
-    for component in ("api", "delivery", "email"):
-        values = {"email": {"enabled": True}}
+    assert {name for name, given in variables.items() if "STARLING_SECRETS__KEYS" in given} == {"api", "delivery", "email", "feeds"}
+    for component in ("api", "delivery", "email", "feeds"):
         assert Sealer.of(parsed(component, values, monkeypatch).secrets).key_id == "generated"  # type: ignore[attr-defined]
         assert Sealer.of(parsed(component, {}, monkeypatch, "everything").secrets).key_id == "2026"  # type: ignore[attr-defined]
 
@@ -495,6 +497,7 @@ def test_a_pod_has_more_time_to_stop_than_its_process_needs() -> None:
         "segmenter": default(MODELS["segmenter"], "transaction_timeout_seconds") + 10,
         "messenger": default(MODELS["messenger"], "transaction_timeout_seconds") + 10,
         "broadcaster": BROADCAST_MS / 1000 + 10,
+        "feeds": FEEDS_STOP_SECONDS + default(FeedSettings, "timeout_seconds") + FEED_MS / 1000,
     }
     given = {pod.component: pod.spec.get("terminationGracePeriodSeconds") for pod in workloads(objects("production"))}
     assert {name for name, seconds in needed.items() if given[name] <= seconds} == set()
@@ -628,7 +631,7 @@ def test_network_policies_allow_what_the_settings_connect_to_and_nothing_else(ci
             expected.add((cassandra, "TCP"))
         if ci == "production" and pod.component in {"ingest", "normalizer", "segmenter", "delivery", "messenger", "email"}:
             expected.add((4318, "TCP"))
-        if pod.component in {"api", "delivery"}:
+        if pod.component in {"api", "delivery", "feeds"}:
             expected |= {(443, "TCP"), (1024, "TCP")}
         if pod.component == "tracker":
             expected.add((443, "TCP"))
@@ -658,7 +661,7 @@ def test_webhooks_reach_every_address_that_delivery_allows_and_no_other() -> Non
     refused = [str(network) for network in addresses._SPECIAL if network.version == 4]
     assert VALUES["networkPolicy"]["webhooksExceptIPv4"] == refused
     policies = {one["metadata"]["name"].rpartition("-")[2]: one for one in of_kind(objects("production"), "NetworkPolicy")}
-    for name in ("api", "delivery"):
+    for name in ("api", "delivery", "feeds"):
         [rule] = [one for one in policies[name]["spec"]["egress"] if any("ipBlock" in peer for peer in one.get("to", ()))]
         assert rule["to"][0]["ipBlock"] == {"cidr": "0.0.0.0/0", "except": refused}
         assert rule["ports"] == [{"port": 443}, {"port": 1024, "endPort": 65535}]

@@ -25,6 +25,7 @@ FIXED: Mapping[str, int] = MappingProxyType(
         "cassandra-storage": 6,
         "tracker": 7,
         "broadcaster": 8,
+        "delivery-feeds": 9,
     }
 )
 WORKERS: Mapping[str, int] = MappingProxyType(

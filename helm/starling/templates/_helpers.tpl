@@ -40,7 +40,7 @@ app.kubernetes.io/instance: {{ .Release.Name }}
 A component is a dictionary:
 
   root    the top-level context
-  name    ingest, normalizer, segmenter, projector, api, delivery, messenger, broadcaster, email, tracker, scaler, deploy, profiles or lake
+  name    ingest, normalizer, segmenter, projector, api, delivery, feeds, messenger, broadcaster, email, tracker, scaler, deploy, profiles or lake
   values  its block of values.yaml
 */}}
 {{- define "starling.component.labels" -}}

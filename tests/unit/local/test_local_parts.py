@@ -84,7 +84,7 @@ def test_every_workspace_has_a_write_key_and_a_token() -> None:
 def test_the_api_and_delivery_alone_read_the_keys_of_secrets() -> None:
     found = service_parts(HOME, options(), Host("python", HOME))
     readers = {one.name: one.env["STARLING_SECRETS__KEYS_FILE"] for one in found if "STARLING_SECRETS__KEYS_FILE" in one.env}
-    assert readers == dict.fromkeys(("api", "delivery-0"), str(HOME / "secrets.keys"))
+    assert readers == dict.fromkeys(("api", "delivery-0", "delivery-feeds"), str(HOME / "secrets.keys"))
 
 
 def test_the_first_start_makes_a_key_that_stays(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -5,7 +5,7 @@ from dataclasses import dataclass, field
 from typing import TypeAlias
 
 from starling_common.kafka.topics import Stage
-from starling_local.ports import WORKERS
+from starling_local.ports import FIXED, WORKERS
 
 Partition: TypeAlias = tuple[str, int]
 """Topic and partition number."""
@@ -16,6 +16,7 @@ PART_OF_STAGE = {
     "profiles": "spark",
     "webhook": "delivery",
     "webhook-retry": "delivery",
+    "feeds": "delivery-feeds",
     "email": "delivery-email",
     "email-retry": "delivery-email",
     "projector-events": "projector",
@@ -79,4 +80,4 @@ def stages_of(stages: Sequence[Stage], parts: Sequence[str]) -> list[Stage]:
     `parts`: names without worker numbers.
     """
     served = [(stage, PART_OF_STAGE.get(stage.name, stage.name)) for stage in stages if not stage.delayed]
-    return [stage for stage, part in served if part in parts or part not in WORKERS]
+    return [stage for stage, part in served if part in parts or part not in WORKERS.keys() | FIXED.keys()]

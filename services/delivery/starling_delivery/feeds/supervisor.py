@@ -15,7 +15,7 @@ from starling_delivery.feeds.targets import FeedTarget, FeedTargets, TargetPlace
 
 _TURN_SECONDS: Final = 0.2
 _COMMIT_SECONDS: Final = 1.0
-_STOP_SECONDS: Final = 25.0
+STOP_SECONDS: Final = 25.0
 """Maximum wait for the attempts in progress. A lane that goes on longer writes nothing once the next owner of its target starts."""
 _MOST_TURN_SECONDS: Final = 120.0
 
@@ -123,7 +123,7 @@ class Supervisor:
         """Stop lanes, all at once."""
         for lane in lanes:
             lane.stopping.set()
-        until = time.monotonic() + _STOP_SECONDS
+        until = time.monotonic() + STOP_SECONDS
         for lane in lanes:
             if not lane.stop(max(0.0, until - time.monotonic())):
                 log(__name__).warning("feed_still_attempts", workspace=lane.target.workspace, target=lane.target.key)

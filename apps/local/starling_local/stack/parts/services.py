@@ -43,6 +43,7 @@ def service_parts(data_dir: Path, options: Options, host: Host) -> list[Part]:
         *_workers("projector", data_dir, options, shared | _history(options), host),
         _single("api", data_dir, ports, shared | _history(options) | _keys(data_dir) | _jobs_of_api(data_dir, options, host), host),
         *_workers("delivery", data_dir, options, shared | _keys(data_dir), host),
+        _feeds(data_dir, options.ports, shared, host),
         *(_campaigns(data_dir, options, shared, host) if options.campaigns else ()),
     ]
     jobs = [("spark", "starling_spark.jobs.profiles"), ("lake", "starling_spark.jobs.lake"), ("views", "starling_spark.jobs.views")]
@@ -71,6 +72,13 @@ def _campaigns(data_dir: Path, options: Options, shared: dict[str, str], host: H
         *_workers("delivery-email", data_dir, options, shared | email | links | _keys(data_dir), host),
         _single("tracker", data_dir, options.ports, shared | links | _keys(data_dir) | {"STARLING_PUBLIC_URL": tracker}, host),
     ]
+
+
+def _feeds(data_dir: Path, ports: Ports, shared: dict[str, str], host: Host) -> Part:
+    """Return the process of the feeds to Slack, Teams and topics of customers."""
+    name = "delivery-feeds"
+    env = {**shared, **_keys(data_dir), "STARLING_CHANNEL": "feeds"}
+    return _service(name, "starling_delivery", data_dir, ports.fixed(name), env, host)
 
 
 def write_key_of(workspace: str) -> str:
