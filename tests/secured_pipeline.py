@@ -17,7 +17,9 @@ from starling_common.testing import Service, eventually, own_keyspace, running
 from tests.conftest import Stack
 from tests.secured_broker import Secured
 
-SERVICES = ("ingest", "normalizer", "segmenter", "projector", "api", "delivery", "messenger", "broadcaster", "tracker")
+SERVICES = ("ingest", "normalizer", "segmenter", "projector", "api", "delivery", "feeds", "messenger", "broadcaster", "tracker")
+MODULES = {"feeds": "starling_delivery"}
+"""Service -> its module, where the name differs."""
 USERS = (*SERVICES, "deploy", "audience-report", "auditor", "operator")
 WRITE_KEY, TOKEN = "a-write-key", "an-api-token"
 SECRETS_KEY = new_key("a")
@@ -49,13 +51,14 @@ class Secure:
             # A group that lost a member without a goodbye waits for the session to end.
             "STARLING_SESSION_TIMEOUT_SECONDS": "6",
             "STARLING_LEAVE_GROUP": "true",
+            **({"STARLING_CHANNEL": service} if service in MODULES else {}),
         }
 
     @contextmanager
     def process(self, service: str, user: str | None = None, *, ready: bool = True, **more: str) -> Iterator[Service]:
         """Run a service as a process."""
         log = self.home / f"{service}-{uuid.uuid4().hex[:6]}.log"
-        with running(f"starling_{service}", self.environment(service, user) | more, log, ready=ready) as found:
+        with running(MODULES.get(service, f"starling_{service}"), self.environment(service, user) | more, log, ready=ready) as found:
             yield found
 
     def command(self, *words: str, user: str | None = None) -> "subprocess.CompletedProcess[str]":

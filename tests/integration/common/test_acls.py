@@ -39,6 +39,7 @@ from starling_local.java import find_java
 from starling_local.runtime.fetching import runtime_jars
 from starling_messages.links import Callback, Link, LinkKind, Links
 from tests.conftest import Stack
+from tests.contract.delivery.endpoint import Endpoint, answering
 from tests.secured_broker import secured_broker
 from tests.secured_pipeline import SECRETS_KEY, SERVICES, Pipeline, Secure, run, secure_installation, secure_pipeline
 from tests.unit.tracker.providers import SECRET, notification
@@ -58,6 +59,9 @@ NOT_IN_THE_TEST = {
     ("segmenter", "accounts.tallies"): "no segment of accounts",
     ("segmenter", "segments.backfill-states"): "no backfill",
     ("projector", "projector.dlq"): "no refused record",
+    ("feeds", "delivery.dlq"): "no refused record",
+    ("feeds", "starling-feeds-topics"): "no target of the channel kafka",
+    ("api", "starling-feeds-topics"): "no target of the channel kafka",
     ("messenger", "messenger.dlq"): "no refused record",
     ("email", "delivery.definitions"): "no target that answers with 410",
     ("api", "segments.backfills"): "no backfill",
@@ -82,8 +86,13 @@ def test_the_pipeline_works_with_the_computed_rights_alone(secure: Secure) -> No
     with ExitStack() as last:
         for receiver in receivers:
             last.callback(receiver.close)
+        gone = Endpoint()
+        gone.respond = answering(410)
+        last.callback(gone.close)
         with secure_pipeline(secure) as pipeline:
             _define(pipeline, secret, receivers)
+            chat = {"key": "chat", "channel": "slack", "url": gone.url, "segments": ["buyers"], "interval_seconds": 10}
+            pipeline.define("/v1/targets", chat)
             for user in ("ada", "grace"):
                 pipeline.identify(user, {"email": f"{user}@example.com", "phone": "+4915112345678"})
                 pipeline.track(user, "Push Subscribed", subscription=BROWSER)
@@ -93,6 +102,7 @@ def test_the_pipeline_works_with_the_computed_rights_alone(secure: Secure) -> No
             _send_the_rest(pipeline)
             eventually(lambda: len(receivers[0].calls) == len(receivers[1].calls) == 2)
             eventually(lambda: pipeline.api.get("/v1/webhooks/hook-2").json()["status"] == "disabled")
+            eventually(lambda: pipeline.api.get("/v1/targets/chat").json()["status"] == "disabled")
         # Other processes restore the states, and the deploy step compares what exists.
         done = run([sys.executable, "-m", "starling_common.deploy"], secure.environment("deploy"))
         assert done.returncode == 0, done.stderr
