@@ -6,7 +6,8 @@ from collections.abc import Iterator
 from typing import Any
 
 import pytest
-from confluent_kafka import Consumer, KafkaException, Message as KafkaMessage, Producer, TopicPartition
+from confluent_kafka import Consumer, KafkaException, Producer, TopicPartition
+from confluent_kafka import Message as KafkaMessage
 
 from starling_common.kafka.clients import producer_config
 from starling_common.kafka.clusters import TopicUnusable, check_topic, cluster_config
@@ -25,7 +26,8 @@ class MockCluster:
 
     def __init__(self) -> None:
         self._owner = Producer({"test.mock.num.brokers": 1, "bootstrap.servers": "unused", "log_level": 0})
-        self.brokers = next(str(one) for one in self._owner.list_topics(timeout=10).brokers.values()).partition("/")[0]
+        [broker] = self._owner.list_topics(timeout=10).brokers.values()
+        self.brokers = f"{broker.host}:{broker.port}"
 
     def create(self, topic: str) -> None:
         written(self.producer(), [Outgoing(topic, b"", b"first", [], 0)])

@@ -163,7 +163,7 @@ class DigestLane(Lane):
     def _answer(self, message: Message) -> Answer:
         try:
             return self._send(message)
-        except Exception as error:
+        except Exception as error:  # noqa: BLE001 - the digest may have been sent before
             log(__name__).exception("channel_failed", channel=self.target.channel, target=self.target.key)
             # The text of a digest that cannot be encoded has not left this process.
             if isinstance(error, UnicodeEncodeError):

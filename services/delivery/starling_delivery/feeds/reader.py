@@ -51,7 +51,7 @@ class FeedReader:
         return all(self.positions[number] >= end for number, end in self._goals.items())
 
     def lag(self) -> int:
-        """Return the number of offsets that are fetched by no one yet, as far as the client knows the ends."""
+        """Return the number of offsets that are not read yet, as far as the client knows the ends."""
         found = 0
         for number, position in self.positions.items():
             low_high = self._consumer.get_watermark_offsets(TopicPartition(self._topic, number), cached=True)

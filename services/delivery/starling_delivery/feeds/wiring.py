@@ -2,10 +2,11 @@
 
 import signal
 import threading
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
+from contextlib import ExitStack
 from dataclasses import dataclass
 from functools import partial
-from typing import Final
+from typing import Final, Protocol
 
 from confluent_kafka import OFFSET_END, Consumer
 from prometheus_client import REGISTRY
@@ -47,6 +48,16 @@ DIGESTS: Final[Mapping[str, tuple[Callable[[FeedSettings], Channel], Render]]] =
 """Channel -> what opens it, and what renders its messages. A new channel of digests is one line here."""
 
 
+class _Part(Protocol):
+    """A part with threads of its own."""
+
+    def start(self) -> None:
+        """Start the part."""
+
+    def stop(self) -> None:
+        """Stop the part."""
+
+
 @dataclass
 class Feeds:
     """The process of the feeds, not yet started."""
@@ -62,20 +73,15 @@ class Feeds:
 
     def run(self) -> None:
         """Run until `stop`. Raises: BrokerUnavailable, KafkaException."""
-        self.health.start()
-        self.requests.start()
-        self.attempts.start()
-        try:
-            self.definitions.start()
-            self.progress.start()
+        with ExitStack() as last:
+            self.health.start()
+            last.callback(self.health.stop)
+            last.callback(self.ends.close)
+            parts: Sequence[_Part] = (self.requests, self.attempts, self.definitions, self.progress)
+            for part in parts:
+                part.start()
+                last.callback(part.stop)
             self.supervisor.run(self.stopping)
-        finally:
-            self.attempts.stop()
-            self.requests.stop()
-            self.progress.stop()
-            self.definitions.stop()
-            self.ends.close()
-            self.health.stop()
 
     def run_until_signal(self) -> None:
         """Run until SIGTERM or SIGINT."""
