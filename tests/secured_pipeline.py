@@ -58,7 +58,9 @@ class Secure:
     def process(self, service: str, user: str | None = None, *, ready: bool = True, **more: str) -> Iterator[Service]:
         """Run a service as a process."""
         log = self.home / f"{service}-{uuid.uuid4().hex[:6]}.log"
-        with running(MODULES.get(service, f"starling_{service}"), self.environment(service, user) | more, log, ready=ready) as found:
+        with running(
+            MODULES.get(service, f"starling_{service}"), self.environment(service, user) | more, log, ready=ready
+        ) as found:
             yield found
 
     def command(self, *words: str, user: str | None = None) -> "subprocess.CompletedProcess[str]":

@@ -133,7 +133,15 @@ def test_a_release_with_the_longest_name_has_names_that_kubernetes_accepts() -> 
 @EVERY
 def test_every_pod_has_the_environment_of_its_process(ci: str, monkeypatch: pytest.MonkeyPatch) -> None:
     found = workloads(objects(ci))
-    assert {one.component for one in found} >= set(READS) - {"lake", "scaler", "email", "feeds", "messenger", "broadcaster", "tracker"}
+    assert {one.component for one in found} >= set(READS) - {
+        "lake",
+        "scaler",
+        "email",
+        "feeds",
+        "messenger",
+        "broadcaster",
+        "tracker",
+    }
     for one in found:
         model = READS[one.component]
         variables_of_pod = environment(one, objects(ci), SECRETS)

@@ -64,10 +64,10 @@ from starling_api.users.read_models import CassandraAudience
 from starling_api.webhooks.sender import WebhookSender
 from starling_common.cassandra.database import Database
 from starling_common.cassandra.sessions import DatabaseUnavailable
+from starling_common.clusters import check_topic
 from starling_common.http.rate_limits import Rate
 from starling_common.http.server import ConnectionCap, http_server
 from starling_common.kafka.clients import BrokerUnavailable
-from starling_common.kafka.clusters import check_topic
 from starling_common.kafka.followed_topic import FollowedTopic
 from starling_common.kafka.topics import AUDIT, MEMBERSHIP, OUTCOMES, load_catalogue, stage
 from starling_common.sealing import CURE, Sealer
@@ -247,9 +247,7 @@ def build_api(settings: ApiSettings) -> Api:
         gate=Gate(settings.workspace_previews, settings.workspace_previews_waiting, settings.workspace_previews_wait_seconds),
         rate_limits=RateLimits(_rates(settings)),
         webhook_sender=WebhookSender(allow_private=settings.allow_private_addresses),
-        check_topic=partial(
-            check_topic, own_brokers=settings.kafka.brokers, allow_private=settings.allow_private_addresses
-        ),
+        check_topic=partial(check_topic, own_brokers=settings.kafka.brokers, allow_private=settings.allow_private_addresses),
     )
     origins = [origin.strip() for origin in settings.cors_origins.split(",") if origin.strip()]
     threads = Threads(backfill, imports)

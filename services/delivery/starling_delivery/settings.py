@@ -330,9 +330,9 @@ class FeedSettings(ServiceSettings):
     definitions_topic: Annotated[str, Field(description="topic of the targets")] = topics.DELIVERY_DEFINITIONS
     progress_topic: Annotated[str, Field(description="topic of the positions of the targets")] = topics.FEED_PROGRESS
     dead_letter_topic: Annotated[str, Field(description="topic of the dead letters")] = "delivery.dlq"
-    group: Annotated[
-        str, Field(min_length=1, description="consumer group that shares the targets out among the processes")
-    ] = FEEDS_GROUP
+    group: Annotated[str, Field(min_length=1, description="consumer group that shares the targets out among the processes")] = (
+        FEEDS_GROUP
+    )
     group_failure_seconds: GroupFailureSeconds = 120.0
     transactional_id: Annotated[
         str, Field(min_length=1, description="begin of the transactional ids; the id of a target is appended")

@@ -2,15 +2,14 @@
 
 import asyncio
 import json
-from collections.abc import Iterator
 from typing import Any
 
 import pytest
 from confluent_kafka import Consumer, KafkaException, Producer, TopicPartition
 from confluent_kafka import Message as KafkaMessage
 
+from starling_common.clusters import TopicUnusable, check_topic, cluster_config
 from starling_common.kafka.clients import producer_config
-from starling_common.kafka.clusters import TopicUnusable, check_topic, cluster_config
 from starling_delivery.channel import Again, Answer, Channel, Delivered, Message
 from starling_delivery.feeds.journal import Outgoing, RecordsRefused, written
 from starling_delivery.feeds.lane import Change
@@ -36,9 +35,7 @@ class MockCluster:
         return Producer({**producer_config(self.brokers), **more})
 
     def records(self, topic: str) -> list[KafkaMessage]:
-        consumer = Consumer(
-            {"bootstrap.servers": self.brokers, "group.id": "reader", "enable.partition.eof": True, "log_level": 0}
-        )
+        consumer = Consumer({"bootstrap.servers": self.brokers, "group.id": "reader", "enable.partition.eof": True, "log_level": 0})
         found: list[KafkaMessage] = []
         try:
             left = set(consumer.list_topics(topic, timeout=10).topics[topic].partitions)
@@ -77,10 +74,10 @@ class OneByOne:
 
 
 @pytest.fixture
-def cluster() -> Iterator[MockCluster]:
+def cluster() -> MockCluster:
     made = MockCluster()
     made.create(TOPIC)
-    yield made
+    return made
 
 
 class TestKafka(FeedContract):

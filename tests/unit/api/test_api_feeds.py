@@ -13,7 +13,7 @@ from prometheus_client import CollectorRegistry
 from starling_api.app import build_app
 from starling_api.ports import TopicCheck, no_topic
 from starling_api.webhooks.sender import WebhookSender
-from starling_common.kafka.clusters import TopicUnusable
+from starling_common.clusters import TopicUnusable
 from starling_common.telemetry.metrics import Metrics
 from tests.campaign_documents import campaign
 from tests.contract.delivery.endpoint import Endpoint, answering
@@ -45,7 +45,7 @@ def endpoint() -> Iterator[Endpoint]:
     made.close()
 
 
-def tested(shop: World, key: str, check: TopicCheck = no_topic) -> dict[str, Any]:
+def answer_of_test(shop: World, key: str, check: TopicCheck = no_topic) -> dict[str, Any]:
     """The answer to a test call of a process that may connect to this machine."""
 
     async def ask() -> httpx.Response:
@@ -112,7 +112,7 @@ def test_a_target_of_campaigns_has_none_of_these_calls(operation: str) -> None:
 def test_a_test_sends_one_example_digest_and_changes_nothing(endpoint: Endpoint, channel: str) -> None:
     shop = with_targets(channel=channel, url=f"{endpoint.url}/x")
     count = len(shop.published)
-    result = tested(shop, "sales")
+    result = answer_of_test(shop, "sales")
     assert (result["delivered"], result["status"], result["reason"], result["message"]) == (True, 200, None, None)
     [request] = endpoint.requests
     assert request.headers["content-type"].startswith("application/json")
@@ -123,11 +123,12 @@ def test_a_test_sends_one_example_digest_and_changes_nothing(endpoint: Endpoint,
 
 
 @pytest.mark.parametrize(
-    ("status", "advice"), [(404, "disable"), (410, "disable"), (429, "part of the next"), (500, "part of the next"), (400, "dropped")]
+    ("status", "advice"),
+    [(404, "disable"), (410, "disable"), (429, "part of the next"), (500, "part of the next"), (400, "dropped")],
 )
 def test_a_test_explains_the_answer(endpoint: Endpoint, status: int, advice: str) -> None:
     endpoint.respond = answering(status, b"no_service")
-    result = tested(with_targets(url=f"{endpoint.url}/x"), "sales")
+    result = answer_of_test(with_targets(url=f"{endpoint.url}/x"), "sales")
     assert (result["delivered"], result["status"], result["answer"], result["reason"]) == (False, status, "no_service", "status")
     assert advice in result["message"]
 
@@ -142,9 +143,9 @@ def test_a_test_of_kafka_checks_the_topic() -> None:
         return 8
 
     shop = with_targets()
-    found = tested(shop, "warehouse", check)
+    found = answer_of_test(shop, "warehouse", check)
     assert (found["delivered"], found["reason"], found["answer"]) == (True, None, "the topic audience.changes has 8 partitions")
-    missing = tested(shop, "warehouse", check)
+    missing = answer_of_test(shop, "warehouse", check)
     assert (missing["delivered"], missing["reason"]) == (False, "topic_missing")
     assert "create it" in missing["message"]
     assert [target["topic"] for target in asked] == ["audience.changes"] * 2

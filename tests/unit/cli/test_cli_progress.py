@@ -51,7 +51,17 @@ def test_a_stage_that_no_part_of_a_local_stack_serves_is_waited_for() -> None:
 
 
 def test_every_stage_of_the_catalogue_has_a_part_in_the_whole_stack() -> None:
-    services = ["ingest", "normalizer", "segmenter", "projector", "api", "delivery", "delivery-feeds", "delivery-email", "messenger"]
+    services = [
+        "ingest",
+        "normalizer",
+        "segmenter",
+        "projector",
+        "api",
+        "delivery",
+        "delivery-feeds",
+        "delivery-email",
+        "messenger",
+    ]
     parts = [*services, "spark", "lake", "views"]
     stages = load_catalogue().stages
     assert stages_of(stages, parts) == [stage for stage in stages if not stage.name.endswith("-retry")]

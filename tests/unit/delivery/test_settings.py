@@ -37,7 +37,9 @@ def test_one_channel_may_serve_the_targets(more: dict[str, object]) -> None:
     ("more", "reason"),
     [
         pytest.param({"channel": "file"}, "set STARLING_TAKES_ALL_TARGETS=true", id="beside the webhook process"),
-        pytest.param({"channel": "file", "group": "starling-file"}, "its targets would be the webhooks", id="with a group of its own"),
+        pytest.param(
+            {"channel": "file", "group": "starling-file"}, "its targets would be the webhooks", id="with a group of its own"
+        ),
         pytest.param(
             {"channel": "file", "group": "starling-file", "takes_all_targets": True}, "Unset STARLING_GROUP", id="a second outcome"
         ),

@@ -564,7 +564,9 @@ def refuse_without_feed(kind: Kind, current: Definition) -> None:
     """Raise DefinitionRefused for a target that sends messages of campaigns."""
     if kind is TARGETS and not is_feed(current.document):
         reason = f"the messages of a target {current.document.get('channel')!r} are those of campaigns"
-        raise DefinitionRefused((FieldError("/channel", "wrong_type", reason, "slack, teams or kafka; pause the campaigns instead"),))
+        raise DefinitionRefused(
+            (FieldError("/channel", "wrong_type", reason, "slack, teams or kafka; pause the campaigns instead"),)
+        )
 
 
 def _read(kind: Kind, document: object, known: Known) -> Document:

@@ -18,8 +18,8 @@ from starling_api.http.openapi.models import TargetModel, TargetTestModel
 from starling_api.http.problems import problems
 from starling_api.targets.example import RENDERERS, advice, example_request
 from starling_api.webhooks.routes import MOST_WORKSPACES, RATE
+from starling_common.clusters import TopicUnusable
 from starling_common.http.rate_limits import Buckets
-from starling_common.kafka.clusters import TopicUnusable
 from starling_common.time.instants import wall_clock_ms
 
 _PATH: Final = "/v1/targets"
@@ -44,8 +44,8 @@ def target_routes() -> APIRouter:
         lifecycle(TARGETS, Role.ADMIN, Commands.enable),
         methods=["POST"],
         summary="Enable a target again",
-        description="A target is also disabled after its endpoint has answered 410, and that of a feed after 404. The changes and messages of "
-        "the meantime are not sent.",
+        description="An endpoint that answers 410 disables its target, and 404 disables that of a feed. The changes and messages of the "
+        "meantime are not sent.",
         operation_id="enable_target",
         responses={200: {"model": TargetModel}, **problems(412)},
     )
@@ -59,8 +59,8 @@ def target_routes() -> APIRouter:
     async def test(
         key: str, request: Request, services: UsedServices, caller: Annotated[Caller, Depends(at_least(Role.ADMIN))]
     ) -> Response:
-        """Slack and Teams get a digest with `[Test]` before its title. Of Kafka the call checks that the cluster answers and has the
-        topic; it writes no record. A disabled target is tested too and stays disabled. The test has no other effect and is not
+        """Slack and Teams get a digest with `[Test]` before its title. Of Kafka the call checks that the cluster answers and has
+        the topic; it writes no record. A disabled target is tested too and stays disabled. The test has no other effect and is not
         repeated. A workspace has ten tests at once, then one every five seconds.
         """
         now = time.monotonic()

@@ -43,9 +43,7 @@ class DigestChannel:
         WORKSPACE.set(message.workspace)
         end_attempt_in(self._deadline_seconds)
         try:
-            answer = await self._http.post(
-                message.address, message.payload, {"content-type": "application/json; charset=utf-8"}
-            )
+            answer = await self._http.post(message.address, message.payload, {"content-type": "application/json; charset=utf-8"})
         except NotSent as error:
             return Again(str(error))
         except MaybeSent as error:

@@ -172,9 +172,7 @@ class DigestLane(Lane):
 
     def _failed(self, detail: str | None) -> None:
         self.problem = detail or "the endpoint has not taken the digest"
-        log(__name__).warning(
-            "digest_not_delivered", workspace=self.target.workspace, target=self.target.key, error=self.problem
-        )
+        log(__name__).warning("digest_not_delivered", workspace=self.target.workspace, target=self.target.key, error=self.problem)
 
     def _message(self, digest_id: str, body: str) -> Message:
         target = self.target

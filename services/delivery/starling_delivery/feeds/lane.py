@@ -164,7 +164,6 @@ class Lane(ABC):
         while not self.stopping.is_set():
             try:
                 self._serve()
-                return
             except Exception as error:  # noqa: BLE001 - whatever it is, it concerns this target alone
                 self._failures += 1
                 self.problem = f"{type(error).__name__}: {error}"
@@ -176,6 +175,8 @@ class Lane(ABC):
                     failures=self._failures,
                 )
                 self.stopping.wait(min(2.0**self._failures, _LONGEST_PAUSE_SECONDS))
+            else:
+                return
 
     def _serve(self) -> None:
         installation, target = self.installation, self.target

@@ -64,9 +64,7 @@ class Supervisor:
         self._lanes: dict[TargetPlace, Lane] = {}
         self._waiting: Collection[FeedTarget] = ()
         self._committed_at = 0.0
-        self._gauges = {
-            name: metrics.gauge(f"starling_feed_{name}") for name in ("targets", "failing_targets", "lag_records")
-        }
+        self._gauges = {name: metrics.gauge(f"starling_feed_{name}") for name in ("targets", "failing_targets", "lag_records")}
 
     def run(self, stopping: threading.Event) -> None:
         """Serve until `stopping` is set, then complete the attempts in progress. Raises: KafkaException."""

@@ -66,7 +66,7 @@ class FeedTargets:
 
     def enabled(self) -> list[FeedTarget]:
         """Return the targets that get changes, sorted by workspace and key."""
-        return [target for _, target in sorted(list(self._known.items())) if not target.disabled]
+        return [target for _, target in sorted(self._known.items()) if not target.disabled]
 
     def problems(self) -> list[str]:
         """Return the reasons why nothing can be sent to targets."""
@@ -119,7 +119,5 @@ def fold_feed_target(targets: FeedTargets, record: Record) -> Outcome[FeedTarget
     try:
         targets.apply(record)
     except (DefinitionRefused, ValueError) as error:
-        return Refused(
-            "definition_refused", f"target {record['workspace']}/{record['key']} version {record['version']}: {error}"
-        )
+        return Refused("definition_refused", f"target {record['workspace']}/{record['key']} version {record['version']}: {error}")
     return Done(targets)

@@ -108,9 +108,7 @@ def build_feeds(settings: FeedSettings) -> Feeds:
     progress = ProgressView(brokers, topics.progress, codec_of(topics.progress, "FeedProgressed"))
     passed = Ending(settings.failpoint).passed
     own_digests = {name: found for name, found in DIGESTS.items() if name in settings.channels}
-    attempts = Attempts(
-        {name: partial(opener, settings) for name, (opener, _) in own_digests.items()}, settings.timeout_seconds
-    )
+    attempts = Attempts({name: partial(opener, settings) for name, (opener, _) in own_digests.items()}, settings.timeout_seconds)
     installation = Installation(
         brokers,
         topics,
@@ -129,9 +127,7 @@ def build_feeds(settings: FeedSettings) -> Feeds:
         return DigestLane(target, installation, found[1], partial(attempts.send, target.channel))
 
     ends = Consumer(consumer_config(brokers, READER_GROUP))
-    supervisor = Supervisor(
-        targets, new_lane, partial(_ends, ends, topics.membership), settings.max_targets, metrics
-    )
+    supervisor = Supervisor(targets, new_lane, partial(_ends, ends, topics.membership), settings.max_targets, metrics)
     supervisor.ownership = Slots(brokers, settings.group, topics.membership, settings.instance_id, supervisor.stop_all)
     requests = GroupRequests(
         GroupAddress(brokers, settings.group, topics.membership),
