@@ -60,10 +60,6 @@ class FeedTargets:
     sealer: Sealer = field(default_factory=Sealer)
     _known: dict[TargetPlace, FeedTarget] = field(default_factory=dict)
 
-    def find(self, place: TargetPlace) -> FeedTarget | None:
-        """Return one target; None for an unknown or archived key."""
-        return self._known.get(place)
-
     def enabled(self) -> list[FeedTarget]:
         """Return the targets that get changes, sorted by workspace and key."""
         return [target for _, target in sorted(self._known.items()) if not target.disabled]

@@ -99,6 +99,12 @@ def build_feeds(settings: FeedSettings) -> Feeds:
     def codec_of(topic: str, schema: str) -> Codec:
         return retrying(_REGISTRY_SECONDS)(RegistryUnavailable, registry.codec, topic, schema)
 
+    known = [
+        codec_of(topics.membership, "SegmentMembershipChanged"),
+        codec_of(topics.progress, "FeedProgressed"),
+        codec_of(topics.definitions, "DefinitionChanged"),
+        codec_of(topics.dead_letters, "DeadLetter"),
+    ]
     definitions = FoldedTopic(
         (brokers, topics.definitions),
         codec_of(topics.definitions, "DefinitionChanged"),
@@ -113,7 +119,7 @@ def build_feeds(settings: FeedSettings) -> Feeds:
         brokers,
         topics,
         settings.transactional_id,
-        partial(_codecs, registry, topics),
+        partial(_codecs, registry, known),
         progress,
         metrics,
         passed,
@@ -153,14 +159,10 @@ def build_feeds(settings: FeedSettings) -> Feeds:
     return Feeds(supervisor, definitions, progress, attempts, ends, requests, health, threading.Event())
 
 
-def _codecs(registry: Registry, topics: Topics) -> Codecs:
-    """Return the codecs of one thread. Raises: SchemaMissing, RegistryUnavailable."""
-    return Codecs(
-        RecordReader(registry.codec(topics.membership, "SegmentMembershipChanged")),
-        registry.codec(topics.progress, "FeedProgressed").encode,
-        registry.codec(topics.definitions, "DefinitionChanged").encode,
-        registry.codec(topics.dead_letters, "DeadLetter").encode,
-    )
+def _codecs(registry: Registry, known: Sequence[Codec]) -> Codecs:
+    """Return the codecs of one thread, for the schemas that were looked up at the start."""
+    change, progress, definition, letter = (Codec(one.name, one.schema_id, registry.schema) for one in known)
+    return Codecs(RecordReader(change), progress.encode, definition.encode, letter.encode)
 
 
 def _ends(consumer: Consumer, topic: str) -> Mapping[int, int]:
