@@ -86,8 +86,8 @@ class Lane(ABC):
         self.stopping = threading.Event()
         self._failures = 0
         self._thread = threading.Thread(target=self._run, name=f"feed-{target.workspace}-{target.key}", daemon=True)
-        self._counted = installation.metrics.counter("starling_feed_records_total").labels(target.channel)
-        self._lost = installation.metrics.counter("starling_feed_lost_records_total").labels(target.channel)
+        self._counted = installation.metrics.counter("starling_delivery_feed_records_total").labels(target.channel)
+        self._lost = installation.metrics.counter("starling_delivery_feed_lost_records_total").labels(target.channel)
 
     def start(self) -> None:
         """Start the thread."""

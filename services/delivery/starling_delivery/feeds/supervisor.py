@@ -64,7 +64,9 @@ class Supervisor:
         self._lanes: dict[TargetPlace, Lane] = {}
         self._waiting: Collection[FeedTarget] = ()
         self._committed_at = 0.0
-        self._gauges = {name: metrics.gauge(f"starling_feed_{name}") for name in ("targets", "failing_targets", "lag_records")}
+        self._served = metrics.gauge("starling_delivery_feed_targets")
+        self._failing = metrics.gauge("starling_delivery_feed_failing_targets")
+        self._lag = metrics.gauge("starling_delivery_feed_lag_records")
 
     def run(self, stopping: threading.Event) -> None:
         """Serve until `stopping` is set, then complete the attempts in progress. Raises: KafkaException."""
@@ -145,6 +147,6 @@ class Supervisor:
         for channel in channels:
             own = [lane for lane in lanes if lane.target.channel == channel]
             waiting = sum(target.channel == channel for target in self._waiting)
-            self._gauges["targets"].labels(channel).set(len(own))
-            self._gauges["failing_targets"].labels(channel).set(sum(lane.problem is not None for lane in own) + waiting)
-            self._gauges["lag_records"].labels(channel).set(max((lane.lag for lane in own), default=0))
+            self._served.labels(channel).set(len(own))
+            self._failing.labels(channel).set(sum(lane.problem is not None for lane in own) + waiting)
+            self._lag.labels(channel).set(max((lane.lag for lane in own), default=0))
