@@ -9,6 +9,7 @@ from confluent_kafka import Consumer, KafkaException, Producer, TopicPartition
 from confluent_kafka import Message as KafkaMessage
 
 from starling_common.clusters import TopicUnusable, check_topic, cluster_config
+from starling_common.headers import header, headers_of
 from starling_common.kafka.clients import producer_config
 from starling_delivery.channel import Again, Answer, Channel, Delivered, Message
 from starling_delivery.feeds.journal import Outgoing, RecordsRefused, written
@@ -99,8 +100,8 @@ class TestKafka(FeedContract):
         return Message("default", "ada", delivery_id, f"m-{delivery_id}", "warehouse", "", "{}", 1)
 
     def received(self) -> list[str]:
-        found = [dict(one.headers() or []) for one in self.cluster.records(TOPIC)]
-        return [headers["event_id"].decode() for headers in found if headers]
+        found = [header(headers_of(one), "event_id") for one in self.cluster.records(TOPIC)]
+        return [event_id for event_id in found if event_id is not None]
 
     def test_a_record_that_is_too_large_is_named_and_the_others_are_written(self) -> None:
         producer = self.cluster.producer(**{"message.max.bytes": 2_000, "batch.size": 1_000})

@@ -13,9 +13,11 @@ from typing import Any
 import httpx
 from confluent_kafka import OFFSET_BEGINNING, Consumer, KafkaError, Producer, TopicPartition
 from confluent_kafka import Message as KafkaMessage
-from confluent_kafka.admin import AdminClient, NewTopic
+from confluent_kafka.admin import AdminClient
+from confluent_kafka.cimpl import NewTopic
 
 from starling_common.deploy import create_topics
+from starling_common.headers import header, headers_of
 from starling_common.kafka.clients import consumer_config, produce_and_wait, producer_config
 from starling_common.kafka.topics import Topic
 from starling_common.testing import free_port
@@ -137,7 +139,7 @@ class FeedWorld:
 
     def event_ids(self, topic: str) -> list[str]:
         """The ids of the changes in a topic of a customer."""
-        return [dict(message.headers() or [])["event_id"].decode() for message in self.read(topic)]
+        return [header(headers_of(message), "event_id") or "" for message in self.read(topic)]
 
     @contextmanager
     def process(self, instance: str = "feeds-0", **settings: str) -> Iterator["FeedProcess"]:

@@ -21,8 +21,14 @@ from tests.unit.api.calls import call
 from tests.unit.api.campaign_world import world
 from tests.unit.api.memory import World
 
-SLACK = {"key": "sales", "channel": "slack", "url": "https://hooks.example.com/x", "segments": ["vips"], "title": "VIPs"}
-KAFKA = {"key": "warehouse", "channel": "kafka", "topic": "audience.changes", "segments": ["vips"]}
+SLACK: dict[str, Any] = {
+    "key": "sales",
+    "channel": "slack",
+    "url": "https://hooks.example.com/x",
+    "segments": ["vips"],
+    "title": "VIPs",
+}
+KAFKA: dict[str, Any] = {"key": "warehouse", "channel": "kafka", "topic": "audience.changes", "segments": ["vips"]}
 
 
 def refused(shop: World, document: Mapping[str, Any]) -> list[tuple[str, str]]:

@@ -18,7 +18,7 @@ from starling_delivery.feeds.supervisor import Supervisor
 from starling_delivery.feeds.targets import FeedTarget, FeedTargets, TargetPlace, fold_feed_target
 from tests.unit.delivery.making import change
 
-SLACK = {"key": "sales", "channel": "slack", "url": "https://hooks.example.com/x", "segments": ["vip"]}
+SLACK: dict[str, Any] = {"key": "sales", "channel": "slack", "url": "https://hooks.example.com/x", "segments": ["vip"]}
 KEY = b"k" * 32
 
 
@@ -74,7 +74,7 @@ def test_a_target_gets_changes_since_its_creation_or_the_end_of_its_last_pause()
 
 def test_secrets_are_decrypted_and_the_stored_document_keeps_them_encrypted() -> None:
     sealer = Sealer({"first": KEY})
-    sealed = sealer.seal(SLACK["url"], Place("default", "target/sales", "url"))  # type: ignore[arg-type]
+    sealed = sealer.seal(SLACK["url"], Place("default", "target/sales", "url"))
     target = the_target(record({**SLACK, "url": sealed}), sealer=sealer)
     assert (target.settings["url"], target.document["url"], target.problem) == (SLACK["url"], sealed, None)
     found = folded(record({**SLACK, "url": sealed}))

@@ -71,7 +71,7 @@ class Digest:
 class Line(NamedTuple):
     """One direction of a segment, as a message shows it. `more`: the number of changes beyond those of `users`."""
 
-    count: int
+    changes: int
     direction: str
     users: Sequence[str]
     more: int

@@ -52,7 +52,7 @@ def _lines(changes: SegmentChanges) -> Iterator[str]:
     name = _code(short(changes.name, MOST_NAME_CHARACTERS))
     for line in lines_of(changes):
         more = f" and {line.more:,} more" if line.more else ""
-        yield f"{name} *{line.count:,} {line.direction}*: {', '.join(map(_code, line.users))}{more}"
+        yield f"{name} *{line.changes:,} {line.direction}*: {', '.join(map(_code, line.users))}{more}"
 
 
 def _code(text: str) -> str:

@@ -54,7 +54,7 @@ def _of_segment(changes: SegmentChanges) -> list[dict[str, Any]]:
         rows.append(
             _block(
                 _run(f"{name} ", weight="Bolder"),
-                _run(f"{line.count:,} {line.direction}: "),
+                _run(f"{line.changes:,} {line.direction}: "),
                 _run(", ".join(line.users), fontType="Monospace"),
                 *([_run(more)] if more else []),
             )
