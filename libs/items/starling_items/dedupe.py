@@ -63,6 +63,15 @@ def from_format_1(before: SeenBefore) -> SeenMessages:
     return SeenMessages(struct.pack(f">{count}Q", *before.ages), struct.pack(f">{count}I", *minutes))
 
 
+def to_format_1(seen: SeenMessages) -> SeenBefore:
+    """Return the ids as format 1 stores them; their ages are whole minutes."""
+    count = len(seen.hashes) // _HASH.size
+    minutes = struct.unpack(f">{count}I", seen.minutes)
+    since = minutes[0] if minutes else 0
+    ages = [(minute - since) * _MINUTE_MS for minute in minutes]
+    return SeenBefore(since * _MINUTE_MS, dict(zip(struct.unpack(f">{count}Q", seen.hashes), ages, strict=True)))
+
+
 def _place(hashes: bytes, wanted: bytes) -> int | None:
     """Return the index of a message hash among the stored ones; None if it is missing."""
     # Hot: one search in C instead of a loop over the ids. A match across two hashes is passed over.

@@ -1,12 +1,12 @@
 """Pure core: the profile of one user, and its changes by calls and computed traits."""
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from typing import Any, Final
 
 import msgspec
 
 from starling_common.outcome import Refused, Skipped
-from starling_items.dedupe import SeenBefore, SeenMessages, from_format_1
+from starling_items.dedupe import SeenBefore, SeenMessages, from_format_1, to_format_1
 from starling_items.item import RESERVED_TRAIT, Json
 
 MAX_ANONYMOUS_IDS: Final = 100
@@ -21,8 +21,17 @@ _STORED_BYTES_TO_CHECK: Final = 65_536
 MAX_TRAITS_BYTES: Final = 65_536
 """Most bytes of a profile's traits. Every event contains them, and it must fit the broker's record limit."""
 
-FORMAT: Final = b"\x02"
+FORMAT: Final = 2
 """First byte of a stored profile. A changed layout gets the next number, and `decode_profile` must still read the old ones."""
+
+FORMAT_BEFORE: Final = FORMAT - 1
+"""The other format that can be written: a new format keeps the encoder of the one before it, and drops the older one."""
+
+WRITTEN_FORMAT: Final = 2
+"""The format that is written by default. 0.1.0 reads only format 1, but cannot be deployed again: the deploy step moves its tables.
+
+A new `FORMAT` leaves it unchanged until the release after its own.
+"""
 
 
 class Computation(msgspec.Struct, array_like=True, frozen=True):
@@ -59,19 +68,35 @@ class _ProfileBefore(msgspec.Struct, array_like=True):
     computations: dict[str, Computation] = {}
 
 
+_FORMAT_BYTE: Final = bytes([FORMAT])
 _FORMAT_1: Final = b"\x01"
 _STATE: Final = msgspec.msgpack.Decoder(Profile)
 _STATE_1: Final = msgspec.msgpack.Decoder(_ProfileBefore)
 
 
 def encode_profile(profile: Profile) -> bytes:
-    """Return the stored form of a profile."""
-    return FORMAT + msgspec.msgpack.encode(profile)
+    """Return the stored form of a profile, in the newest format."""
+    return _FORMAT_BYTE + msgspec.msgpack.encode(profile)
+
+
+def profile_encoder(number: int) -> Callable[[Profile], bytes]:
+    """Return the function that encodes profiles in that format. Raises: ValueError unless this version can write it."""
+    if number == FORMAT:
+        return encode_profile
+    if number == FORMAT_BEFORE:
+        return _encode_format_1
+    raise ValueError(f"profile format {number}: this version writes the formats {FORMAT_BEFORE} and {FORMAT}")
+
+
+def _encode_format_1(profile: Profile) -> bytes:
+    seen = to_format_1(profile.seen)
+    before = _ProfileBefore(profile.traits_json, profile.anonymous_ids, profile.group_id, seen, profile.computations)
+    return _FORMAT_1 + msgspec.msgpack.encode(before)
 
 
 def decode_profile(data: bytes) -> Profile:
     """Return the profile of its stored form. Raises: ValueError if the format is unknown."""
-    if data[:1] == FORMAT:
+    if data[:1] == _FORMAT_BYTE:
         profile = _STATE.decode(memoryview(data)[1:])
     elif data[:1] == _FORMAT_1:
         before = _STATE_1.decode(memoryview(data)[1:])

@@ -9,6 +9,9 @@ from starling_segments.engine.leaves import EventView
 from starling_segments.engine.plan import Plan
 from starling_segments.engine.serialisation import dec_hook, enc_hook
 from starling_segments.engine.state import (
+    FORMAT,
+    FORMAT_BEFORE,
+    WRITTEN_FORMAT,
     AccountTally,
     Membership,
     UnknownStateFormat,
@@ -16,6 +19,7 @@ from starling_segments.engine.state import (
     decode_state,
     encode_state,
     plain,
+    state_encoder,
 )  # fmt: skip
 from starling_segments.language.bounds import check_bounds, read_document
 from starling_segments.language.identity import LEAVES
@@ -41,8 +45,11 @@ from starling_segments.preview import (
 )
 
 __all__ = [
+    "FORMAT",
+    "FORMAT_BEFORE",
     "LEAVES",
     "NOT_YET",
+    "WRITTEN_FORMAT",
     "AccountTally",
     "AccountUpdate",
     "Cause",
@@ -94,5 +101,6 @@ __all__ = [
     "required_history",
     "required_segments",
     "set_account",
+    "state_encoder",
     "stored_leaves",
 ]

@@ -12,7 +12,7 @@ from starling_common.wire import Codec, DecodeError, RecordReader, RecordWriter
 from starling_items import events
 from starling_items.computed import fold_computed
 from starling_items.pipeline import fold_read, placeless, read_received
-from starling_items.profile import Profile, decode_profile, encode_profile
+from starling_items.profile import WRITTEN_FORMAT, Profile, decode_profile, profile_encoder
 from starling_items.work import StageDependencies, Work
 from starling_stream.model.processor import Decoded, Inbound, Service, Unit, WithoutPlan
 
@@ -42,9 +42,14 @@ class Normalizer(WithoutPlan[Profile]):
     """A `Processor`: an `IngestReceived` yields at most one event and exactly one `IngestOutcome`; also applies computed traits."""
 
     def __init__(
-        self, codecs: Mapping[str, Codec], stage_dependencies: StageDependencies, dependencies: NormalizerDependencies
+        self,
+        codecs: Mapping[str, Codec],
+        stage_dependencies: StageDependencies,
+        dependencies: NormalizerDependencies,
+        state_format: int = WRITTEN_FORMAT,
     ) -> None:
-        """`codecs` maps every input and output topic to its codec."""
+        """`codecs` maps every input and output topic to its codec. Raises: ValueError if this version cannot write the format."""
+        self._encode_profile = profile_encoder(state_format)
         self._readers = {topic: RecordReader(codecs[topic]) for topic in INPUTS}
         self._writers = {topic: RecordWriter(codecs[topic]) for topic in (BEHAVIOUR, PROFILE, OUTCOMES)}
         self._stage_dependencies = stage_dependencies
@@ -65,7 +70,7 @@ class Normalizer(WithoutPlan[Profile]):
 
     def encode_state(self, state: Profile) -> bytes:
         """Return the stored form of a profile."""
-        return encode_profile(state)
+        return self._encode_profile(state)
 
     def decode_state(self, data: bytes) -> Profile:
         """Return the profile of its stored form."""

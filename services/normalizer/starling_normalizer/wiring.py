@@ -29,7 +29,8 @@ def open_service(settings: Settings) -> Iterator[Service[Profile]]:
         codecs = {topic: codec(topic) for topic in (*INPUTS, BEHAVIOUR, PROFILE, OUTCOMES)}
         dependencies = NormalizerDependencies(_counter(Metrics()), wall_clock_ms, catalog.problem)
         stage_dependencies = StageDependencies(settings.clock, catalog.find, settings.duplicate_window_hours * 3_600_000)
-        yield normalizer_service(Normalizer(codecs, stage_dependencies, dependencies), settings.clock)
+        normalizer = Normalizer(codecs, stage_dependencies, dependencies, settings.state_format)
+        yield normalizer_service(normalizer, settings.clock)
     finally:
         catalog.stop()
 

@@ -37,6 +37,7 @@ class Segmenter:
     ) -> None:
         """`clock` determines stream time; `now_micros` returns the wall clock. `armed`: the failpoint of the process."""
         self.clock = clock
+        self._encode_user = formats.encode_user
         self._formats = formats
         self._counts = counts
         self._emitter = Emitter(formats, counts, clock, now_micros)
@@ -54,7 +55,7 @@ class Segmenter:
 
     def encode_state(self, state: State) -> bytes:
         """Return the stored form of a user or an account."""
-        return encode(state)
+        return encode(state, self._encode_user)
 
     def decode_state(self, data: bytes) -> State:
         """Return the user or the account of a stored form."""

@@ -4,6 +4,7 @@ from typing import Annotated
 
 from pydantic import Field
 
+from starling_segments import FORMAT, FORMAT_BEFORE, WRITTEN_FORMAT
 from starling_stream.model.settings import StreamSettings
 
 
@@ -17,3 +18,12 @@ class Settings(StreamSettings):
             "times a second; campaigns with a delay wait for it"
         ),
     ] = True
+    state_format: Annotated[
+        int,
+        Field(
+            ge=FORMAT_BEFORE,
+            le=FORMAT,
+            description="format in which states of users are written; all formats up to the newest are read. Switch the newest one "
+            "on when no process of an older release is left, which could not read it",
+        ),
+    ] = WRITTEN_FORMAT

@@ -25,7 +25,7 @@ def open_service(settings: Settings) -> Iterator[Service[State]]:
     Raises: RegistryUnavailable, SchemaMissing, BrokerUnavailable.
     """
     counts = Counts(Metrics())
-    formats = build_formats(Registry(settings.registry.url).codec)
+    formats = build_formats(Registry(settings.registry.url).codec, settings.state_format)
     definitions = DefinitionLog()
     source = (settings.kafka.brokers, SEGMENT_DEFINITIONS)
     topic = FoldedTopic(

@@ -32,7 +32,7 @@ from starling_common.time.instants import wall_clock_micros, wall_clock_ms
 from starling_common.values import record_key
 from starling_common.wire import Registry
 from tests.conftest import Stack
-from tests.integration.stream.rig import Worker, wait_until
+from tests.integration.stream.rig import ROOT, Worker, wait_until
 
 DEAD_LETTERS = "segmenter.dlq"
 
@@ -179,25 +179,33 @@ class World:
 
 
 @pytest.fixture
-def start(stack: Stack, workspace: str, tmp_path: Path) -> Iterator[Callable[[str], Worker]]:
-    """Start `python -m starling_segmenter` on a disk of that name; wait until it is ready."""
+def start(stack: Stack, workspace: str, tmp_path: Path) -> Iterator[Callable[..., Worker]]:
+    """Start `python -m starling_segmenter` on a disk of that name; wait until it is ready.
+
+    `instance`: one of several workers; `module`: another program; further arguments are environment variables.
+    """
     started: list[Worker] = []
 
-    def start(disk: str) -> Worker:
+    def start(
+        disk: str, instance: str = "segmenter", module: str = "starling_segmenter", *, awaits_ready: bool = True, **settings: str
+    ) -> Worker:
         port, log = free_port(), tmp_path / f"worker-{len(started)}.log"
         environment = {
             **os.environ,
             **stack.environment(),
             "STARLING_HTTP__PORT": str(port),
-            "STARLING_INSTANCE_ID": f"segmenter-{workspace}",
+            "STARLING_INSTANCE_ID": f"{instance}-{workspace}",
             "STARLING_STATE_DIR": str(tmp_path / disk),
+            **settings,
         }
         with log.open("wb") as out:
-            command = [sys.executable, "-m", "starling_segmenter"]
-            worker = Worker(subprocess.Popen(command, env=environment, stdout=out, stderr=subprocess.STDOUT), log, port)
+            command = [sys.executable, "-m", module]
+            process = subprocess.Popen(command, cwd=ROOT, env=environment, stdout=out, stderr=subprocess.STDOUT)
+            worker = Worker(process, log, port)
         started.append(worker)
-        wait_until(lambda: worker.ready() or not worker.alive(), "the worker to get ready")
-        assert worker.alive(), log.read_text()[-3000:]
+        if awaits_ready:
+            wait_until(lambda: worker.ready() or not worker.alive(), "the worker to get ready")
+            assert worker.alive(), log.read_text()[-3000:]
         return worker
 
     yield start

@@ -1,10 +1,15 @@
 """The profile: computed traits, bounds, and the stored form."""
 
+import struct
+
+import msgspec
 import pytest
 
 from starling_common.outcome import Refused, Skipped
 from starling_items.dedupe import DEFAULT_WINDOW_MS, SeenMessages, remember
 from starling_items.profile import (
+    FORMAT,
+    FORMAT_BEFORE,
     MAX_ANONYMOUS_ID_BYTES,
     MAX_ANONYMOUS_IDS,
     MAX_TRAITS_BYTES,
@@ -15,6 +20,7 @@ from starling_items.profile import (
     decode_profile,
     encode_profile,
     merge_traits,
+    profile_encoder,
     same_json,
     set_computed,
 )
@@ -47,6 +53,26 @@ def test_every_stored_form_stays_readable(stored: str) -> None:
     remember(seen, 7, 180_000, DEFAULT_WINDOW_MS)
     profile = Profile('{"plan":"pro"}', ["a-1"], "acme", seen, {"vip": Computation(2, 1000)})
     assert decode_profile(bytes.fromhex(stored)) == profile
+
+
+def test_a_profile_written_in_the_format_before_is_the_same_profile() -> None:
+    seen = SeenMessages()
+    for number in range(3_000):
+        remember(seen, number * 0x9E3779B97F4A7C15 % 2**64, 1_767_225_600_000 + number * 90_000, DEFAULT_WINDOW_MS)
+    profile = Profile('{"plan":"pro"}', ["a-1"], "acme", seen, {"vip": Computation(2, 1000)})
+    for before in (profile, Profile()):
+        stored = profile_encoder(FORMAT_BEFORE)(before)
+        assert stored[0] == FORMAT_BEFORE
+        assert decode_profile(stored) == before
+        # The layout of release 0.1.0: the start, and each hash with its milliseconds after it.
+        since_ms, ages = msgspec.msgpack.decode(stored[1:], strict=False)[3]
+        assert [(since_ms + age) // 60_000 for age in ages.values()] == list(struct.unpack(f">{len(ages)}I", before.seen.minutes))
+        assert profile_encoder(FORMAT)(decode_profile(stored)) == encode_profile(before)
+
+
+def test_any_other_format_is_refused_with_those_that_can_be_written() -> None:
+    with pytest.raises(ValueError, match="profile format 3: this version writes the formats 1 and 2"):
+        profile_encoder(3)
 
 
 @pytest.mark.parametrize("data", [b"", b"\x03\x90", b"\x01", b"\x01\xc1", b"\x01\x91\x05", b"\x02", b"\x02\x91\x05"])

@@ -8,6 +8,7 @@ assert segmenter.changes() == [("u1", "buyers", "ENTERED", 1, 1000, "EVENT")]
 
 import json
 from collections.abc import Mapping
+from dataclasses import replace
 from itertools import count
 from typing import Any, Final, NamedTuple
 
@@ -38,7 +39,7 @@ from starling_segmenter.counts import Counts
 from starling_segmenter.records.formats import build_formats
 from starling_segmenter.state.states import State
 from starling_segmenter.switching.definition_log import DefinitionLog
-from starling_segments import UserState, encode_state
+from starling_segments import WRITTEN_FORMAT, UserState, encode_state, state_encoder
 from starling_stream.testing import Fed, MemoryTask
 
 NOW_MICROS: Final = 1_900_000_000_000_000
@@ -63,6 +64,8 @@ class MemorySegmenter:
         self.workspace = workspace
         self.armed = armed
         self.delivers = True
+        self.state_format = WRITTEN_FORMAT
+        """That of the next process."""
         self.refused: list[Refused] = []
         self.metrics = Metrics(CollectorRegistry())
         self.log = DefinitionLog()
@@ -198,7 +201,8 @@ class MemorySegmenter:
                 self.task.feed(output.topic, output.key, output.value, output.headers)
 
     def _processor(self) -> Segmenter:
-        return Segmenter(_FORMATS, self.log, Counts(self.metrics), self.stream_clock, lambda: NOW_MICROS, self.armed)
+        formats = replace(_FORMATS, encode_user=state_encoder(self.state_format))
+        return Segmenter(formats, self.log, Counts(self.metrics), self.stream_clock, lambda: NOW_MICROS, self.armed)
 
     def _record(self, user: str, at_ms: int) -> dict[str, Any]:
         number = next(self._numbers)

@@ -164,6 +164,11 @@ class PackedLeaves:
             ids, lengths = _without_gaps(ids, lengths, wide)
         return ids, lengths, data
 
+    def packed_wide(self) -> tuple[str, Any, Any]:
+        """Return the parts with lengths of four bytes each, which format 7 of a state always has."""
+        ids, lengths, data = self.packed()
+        return ids, lengths if len(lengths) * ID_CHARACTERS > len(ids) else _widened(lengths), data
+
     def __iter__(self) -> Iterator[str]:
         """Iterate over the ids with an accumulator."""
         loaded, stored = self._loaded, self._ids
@@ -274,6 +279,11 @@ def enc_hook(value: object) -> object:
     raise TypeError(f"a state cannot contain a value of the type {type(value).__name__}")
 
 
+def enc_hook_of_format_7(value: object) -> object:
+    """Return the parts of an object as format 7 of a state has them. Raises: TypeError for any other type."""
+    return value.packed_wide() if value.__class__ is PackedLeaves else enc_hook(value)
+
+
 def dec_hook(kind: type, value: Any) -> Any:
     """Return the object for its parts. Up to format 4 of a state, both were mappings."""
     if value.__class__ is list:
@@ -314,7 +324,7 @@ def _without_gaps(ids: str, lengths: bytearray, wide: bool) -> tuple[str, bytear
     return "".join([ids[place * ID_CHARACTERS : (place + 1) * ID_CHARACTERS] for place in left]), found
 
 
-def _widened(lengths: bytearray) -> bytearray:
+def _widened(lengths: bytes | bytearray) -> bytearray:
     """Convert lengths of one byte each to four bytes each."""
     return bytearray(struct.pack(f"<{len(lengths)}I", *lengths))
 

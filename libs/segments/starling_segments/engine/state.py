@@ -2,15 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from functools import lru_cache
-from typing import TYPE_CHECKING, Any, TypeAlias, cast
+from typing import TYPE_CHECKING, Any, Final, TypeAlias, cast
 
 import msgspec
 
 from starling_segments.aggregates.accumulators import Chain
 from starling_segments.engine.sequences.parts import in_order
-from starling_segments.engine.serialisation import PackedLeaves, Timers, dec_hook, enc_hook
+from starling_segments.engine.serialisation import PackedLeaves, Timers, dec_hook, enc_hook, enc_hook_of_format_7
 
 if TYPE_CHECKING:
     KeptMemberships: TypeAlias = "dict[str, Membership] | msgspec.Raw"
@@ -24,6 +24,15 @@ FORMAT = 8
 1: traits as MessagePack · 2: traits as JSON text · 3: user id, lists and account · 4: answers reported to the account ·
 5: accumulators and timers packed instead of mappings · 6: matches before a `between_ago` window, in panes where they are many ·
 7: captured values of sequences in order instead of by name · 8: lengths of accumulators in one byte each.
+"""
+
+FORMAT_BEFORE: Final = FORMAT - 1
+"""The other format that can be written: a new format keeps the encoder of the one before it, and drops the older one."""
+
+WRITTEN_FORMAT: Final = 8
+"""The format that is written by default: the newest one that the last release (0.1.0) reads, so that it can be deployed again.
+
+A new `FORMAT` leaves it unchanged until the release after its own.
 """
 
 
@@ -116,11 +125,13 @@ class _State1(msgspec.Struct, array_like=True):
 
 
 _encode_into = msgspec.msgpack.Encoder(enc_hook=enc_hook).encode_into
+_encode_before = msgspec.msgpack.Encoder(enc_hook=enc_hook_of_format_7).encode
 _decoder = msgspec.msgpack.Decoder(UserState, dec_hook=dec_hook)
 _decode_format_1 = msgspec.msgpack.Decoder(_State1, dec_hook=dec_hook).decode
 _decode_memberships = msgspec.msgpack.Decoder(dict[str, Membership]).decode
 _FORMAT_BYTE = bytes([FORMAT])
-_READ_AS_IT_IS = (_FORMAT_BYTE, b"\x07")
+_FORMAT_BEFORE_BYTE = bytes([FORMAT_BEFORE])
+_READ_AS_IT_IS = (_FORMAT_BYTE, _FORMAT_BEFORE_BYTE)
 _LIKE_NOW = (b"\x06", b"\x05", b"\x04", b"\x03", b"\x02")
 """Fields that were added later are missing at the end of an older state; they get their defaults."""
 _RAW = msgspec.Raw
@@ -130,7 +141,7 @@ _buffers: list[bytearray] = []
 
 
 def encode_state(state: UserState) -> bytes:
-    """Return the number of the format in one byte, then MessagePack."""
+    """Return the number of the newest format in one byte, then MessagePack."""
     try:
         buffer = _buffers.pop()
     except IndexError:
@@ -140,6 +151,19 @@ def encode_state(state: UserState) -> bytes:
     if len(data) <= _BUFFER_BYTES:
         _buffers.append(buffer)
     return data
+
+
+def state_encoder(number: int) -> Callable[[UserState], bytes]:
+    """Return the function that encodes states in that format. Raises: ValueError unless this version can write it."""
+    if number == FORMAT:
+        return encode_state
+    if number == FORMAT_BEFORE:
+        return _encode_format_before
+    raise ValueError(f"state format {number}: this version writes the formats {FORMAT_BEFORE} and {FORMAT}")
+
+
+def _encode_format_before(state: UserState) -> bytes:
+    return _FORMAT_BEFORE_BYTE + _encode_before(state)
 
 
 def decode_state(data: bytes) -> UserState:

@@ -1,4 +1,4 @@
-"""Adapter: the codecs of the topics that this service reads and writes."""
+"""Adapter: the codecs of the topics that this service reads and writes, and the format of its states."""
 
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -16,11 +16,15 @@ from starling_common.kafka.topics import (
 from starling_common.wire import Codec
 from starling_rules.inputs import PastFormats, build_past_formats
 from starling_segmenter.records.membership import RecordParts, membership_parts
+from starling_segments import WRITTEN_FORMAT, UserState, state_encoder
 
 
 @dataclass(frozen=True, slots=True)
 class Formats:
-    """`past`: the topics of a user's history; `membership`: for the feed and for `segments.membership-state`."""
+    """`past`: the topics of a user's history; `membership`: for the feed and for `segments.membership-state`.
+
+    `encode_user`: the states of users, which are stored in its format.
+    """
 
     past: PastFormats
     backfilled: Codec
@@ -30,10 +34,14 @@ class Formats:
     membership: RecordParts
     progress: Codec
     clock: Codec
+    encode_user: Callable[[UserState], bytes]
 
 
-def build_formats(codec: Callable[[str, str], Codec]) -> Formats:
-    """Return the codecs of the segmenter. `codec`: (topic, name of a schema) -> its codec; its errors are passed on."""
+def build_formats(codec: Callable[[str, str], Codec], state_format: int = WRITTEN_FORMAT) -> Formats:
+    """Return the codecs of the segmenter. `codec`: (topic, name of a schema) -> its codec; its errors are passed on.
+
+    `state_format`: in which states of users are written. Raises: ValueError if this version cannot write it.
+    """
     topics = load_catalogue().topics
 
     def of(topic: str) -> Codec:
@@ -48,4 +56,5 @@ def build_formats(codec: Callable[[str, str], Codec]) -> Formats:
         membership=membership_parts(of(MEMBERSHIP)),
         progress=of(PROGRESS),
         clock=of(SEGMENT_CLOCK),
+        encode_user=state_encoder(state_format),
     )

@@ -3,6 +3,7 @@
 The tag is the first byte, of the key as well as of the encoded state (`is_account`).
 """
 
+from collections.abc import Callable
 from typing import TypeAlias
 
 from starling_segmenter.state.accounts import AccountState, decode_account, encode_account, is_account
@@ -12,9 +13,9 @@ from starling_stream.model.processor import Unit
 State: TypeAlias = UserState | AccountState
 
 
-def encode(state: State) -> bytes:
-    """Return the bytes of a user's or an account's state."""
-    return encode_account(state) if isinstance(state, AccountState) else encode_state(state)
+def encode(state: State, encode_user: Callable[[UserState], bytes] = encode_state) -> bytes:
+    """Return the bytes of a user's or an account's state. `encode_user` determines the format of the former."""
+    return encode_account(state) if isinstance(state, AccountState) else encode_user(state)
 
 
 def decode(data: bytes) -> State:

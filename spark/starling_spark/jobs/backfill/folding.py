@@ -24,7 +24,7 @@ from starling_rules.backfills import Part, Stored, states_of
 from starling_rules.history import Isolation, Place, StreamTime, fold_past, in_order, user_place
 from starling_rules.inputs import PastFormats, build_past_formats
 from starling_rules.ledger import DONE, PARTITION, RUNNING, Share, report, report_key
-from starling_segments import UserState, decode_state, encode_state
+from starling_segments import WRITTEN_FORMAT, UserState, decode_state, state_encoder
 from starling_spark.failpoints import raising
 from starling_spark.jobs.backfill.history import LakeRecords
 from starling_spark.jobs.backfill.planning import Assignment, leaves_of
@@ -39,6 +39,9 @@ SHARE: Final = "share BINARY"
 """The columns that `fold_with_lake` returns."""
 
 _NOTHING: Final = Part(inputs={}, stream_time_ms=0, first=0, end=0, users=0)
+
+# Segmenters of the release before may read the run: during an upgrade, or after a rollback.
+_encode_state = state_encoder(WRITTEN_FORMAT)
 
 
 class StatesGone(Exception):
@@ -223,7 +226,7 @@ class StateWriter:
             if not (keep_all or state.accumulators or state.waiting):
                 continue
             try:
-                encoded = encode_state(state)
+                encoded = _encode_state(state)
             except Exception as cause:
                 if is_of_installation(cause):
                     raise
