@@ -54,9 +54,15 @@ _OPENED_IN_JAVA_BASE = (
 )
 _OPENS = (*(f"java.base/{package}" for package in _OPENED_IN_JAVA_BASE), "jdk.management/com.sun.management.internal")
 
+MODULE_OPTIONS = (
+    *(f"--add-exports={package}=ALL-UNNAMED" for package in _EXPORTS),
+    *(f"--add-opens={package}=ALL-UNNAMED" for package in _OPENS),
+)
+"""Options of Java that the node and its tools need."""
+
 
 def cassandra_part(data_dir: Path, jars: Path, ports: Ports, java: str) -> Part:
-    """Return the node. JMX is off: it needs one more port, and the stack does not use it."""
+    """Return the node. JMX is off: it needs one more port, and the stack does not use it. `jcmd` can start its agent."""
     home = data_dir / "cassandra"
     config = home / "conf" / "cassandra.yaml"
     options = {
@@ -69,14 +75,15 @@ def cassandra_part(data_dir: Path, jars: Path, ports: Ports, java: str) -> Part:
         # The default of 2 ms causes half of the processor time of an idle node.
         "cassandra.approximate_time_precision_ms": "20",
         "jdk.attach.allowAttachSelf": "true",
+        # The address that an agent of JMX gives to its clients, which is that of the host's name otherwise.
+        "java.rmi.server.hostname": HOST,
         "logback.configurationFile": f"file:{home / 'conf' / 'logback.xml'}",
     }
     return Part(
         name="cassandra",
         command=(
             *(java, "-Xms512m", "-Xmx1g", "-XX:+UseParallelGC", "-XX:+ExitOnOutOfMemoryError", "-Xss512k"),
-            *(f"--add-exports={package}=ALL-UNNAMED" for package in _EXPORTS),
-            *(f"--add-opens={package}=ALL-UNNAMED" for package in _OPENS),
+            *MODULE_OPTIONS,
             *(f"-D{name}={value}" for name, value in options.items()),
             *("-cp", f"{home / 'conf'}:{jars}/*", "org.apache.cassandra.service.CassandraDaemon"),
         ),
