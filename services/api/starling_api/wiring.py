@@ -14,7 +14,7 @@ from granian.constants import Interfaces
 
 from starling_api.app import build_app
 from starling_api.audit.audit import Audit
-from starling_api.audit.topic import SCHEMA as AUDIT_SCHEMA
+from starling_api.audit.table import CassandraAudit
 from starling_api.audit.topic import AuditTopic
 from starling_api.backfills.backfills import BackfillPolicy, Backfills
 from starling_api.backfills.wiring import BackfillService
@@ -69,7 +69,7 @@ from starling_common.http.rate_limits import Rate
 from starling_common.http.server import ConnectionCap, http_server
 from starling_common.kafka.clients import BrokerUnavailable
 from starling_common.kafka.followed_topic import FollowedTopic
-from starling_common.kafka.topics import AUDIT, MEMBERSHIP, OUTCOMES, load_catalogue, stage
+from starling_common.kafka.topics import MEMBERSHIP, OUTCOMES, load_catalogue, stage
 from starling_common.sealing import CURE, Sealer
 from starling_common.telemetry.logs import log
 from starling_common.telemetry.metrics import Metrics
@@ -171,7 +171,6 @@ def build_api(settings: ApiSettings) -> Api:
     registry = Registry(settings.registry.url)
     feed = TopicLog(settings.kafka.brokers, registry, MEMBERSHIP, "SegmentMembershipChanged")
     outcome_log = TopicLog(settings.kafka.brokers, registry, OUTCOMES, "IngestOutcome")
-    audit_log = TopicLog(settings.kafka.brokers, registry, AUDIT, AUDIT_SCHEMA)
     streams = Streams(settings.feed_streams, settings.feed_heartbeat_seconds, settings.workspace_feed_streams)
     partitions = load_catalogue(settings.profile_partitions).profile_partitions
     audience, states = CassandraAudience(database, partitions), SegmenterStates(database, settings.kafka.brokers, registry)
@@ -242,7 +241,7 @@ def build_api(settings: ApiSettings) -> Api:
         write_key_commands=CredentialCommands(WRITE_KEY, write_keys, wall_clock_micros),
         people=people,
         message_topics=MessageTopics(settings.kafka.brokers, registry, partitions, wall_clock_micros),
-        audit=Audit(AuditTopic(settings.kafka.brokers, registry).publish, audit_log, wall_clock_micros),
+        audit=Audit(AuditTopic(settings.kafka.brokers, registry).publish, CassandraAudit(database), wall_clock_micros),
         body_timeout_seconds=settings.body_timeout_seconds,
         gate=Gate(settings.workspace_previews, settings.workspace_previews_waiting, settings.workspace_previews_wait_seconds),
         rate_limits=RateLimits(_rates(settings)),
@@ -263,7 +262,7 @@ def build_api(settings: ApiSettings) -> Api:
     stopping = threading.Event()
     audit = build_self_audit(settings, database, registry, audited, stopping.wait)
     self_audit = SelfAuditService(audit.run, metrics, settings.self_audit_interval_seconds, stopping)
-    connections = database, (feed, outcome_log, audit_log), streams, (states, people, audited)
+    connections = database, (feed, outcome_log), streams, (states, people, audited)
     return Api(app, settings, commands, *connections, backfill, imports, threads, self_audit, services.webhook_sender, followed)
 
 

@@ -32,6 +32,11 @@ _STATEMENTS: Final[Mapping[Destination, str]] = {
     Destination.USER_MEMBERSHIP: _insert("user_memberships", f"{_USER}, segment_key, change"),
     Destination.USER_PROFILE: _insert("user_profiles", f"{_USER}, profile"),
     Destination.USER_EVENT: _insert("user_history", f"{_USER}, event_time_ms, event_id, event") + " AND TTL {seconds}",
+    Destination.AUDIT: _insert(
+        "audit_log",
+        "workspace, period, recorded_at_micros, resource, key, correlation_id, "
+        "actor, actor_name, role, method, path, revision_before, revision_after",
+    ),
     Destination.DEFINITION_CREATED: _insert("definitions", "workspace, kind, key, created_at_micros"),
     Destination.DEFINITION: _insert("definitions", "workspace, kind, key, version, status, document, actor, recorded_at_micros"),
 }

@@ -2,7 +2,11 @@
 
 from typing import Any
 
+import pytest
+
 from starling_api.audit.audit import DEFAULT_SECONDS
+from starling_api.http.pagination import make_cursor
+from starling_common.cassandra.read_models import AUDIT_PERIOD_MICROS, audit_period
 from starling_common.time.instants import format_instant
 from tests.unit.api.calls import SEGMENT, call
 from tests.unit.api.memory import World
@@ -58,6 +62,7 @@ def test_a_batch_has_a_record_for_each_changed_segment() -> None:
     world = World()
     call(world, "POST", "/v1/segments", json=SEGMENT)
     other = {**SEGMENT, "key": "loyal"}
+    world.micros += 1
     assert call(world, "POST", "/v1/segments:batch", json={"segments": [SEGMENT, other]}).status_code == 200
     found = [(one["path"], one["resource"], one["key"]) for one in listed(world)]
     assert found == [("/v1/segments", "segments", "vip"), ("/v1/segments:batch", "segments", "loyal")]
@@ -65,15 +70,21 @@ def test_a_batch_has_a_record_for_each_changed_segment() -> None:
 
 def test_every_kind_of_write_is_recorded_and_no_secret_with_it() -> None:
     world = World()
-    token = call(world, "POST", "/v1/tokens", json=TOKEN).json()
+
+    def write(method: str, path: str, **request: Any) -> Any:
+        world.micros += 1
+        answer = call(world, method, path, **request)
+        return answer.json() if answer.content else None
+
+    token = write("POST", "/v1/tokens", json=TOKEN)
     own = token["secret"]
-    call(world, "PUT", "/v1/lists/fair", json={}, role=own)
-    call(world, "PUT", "/v1/lists/fair/members", json={"users": ["ada"]}, role=own)
-    key = call(world, "POST", "/v1/write-keys", json={"name": "web"}).json()
-    hook = call(world, "POST", "/v1/webhooks", json={"key": "crm", "url": "https://crm.example/hook"}).json()
-    turned = call(world, "POST", "/v1/webhooks/crm/rotate-secret").json()
-    again = call(world, "POST", f"/v1/tokens/{token['id']}/rotate").json()
-    call(world, "DELETE", f"/v1/write-keys/{key['id']}")
+    write("PUT", "/v1/lists/fair", json={}, role=own)
+    write("PUT", "/v1/lists/fair/members", json={"users": ["ada"]}, role=own)
+    key = write("POST", "/v1/write-keys", json={"name": "web"})
+    hook = write("POST", "/v1/webhooks", json={"key": "crm", "url": "https://crm.example/hook"})
+    turned = write("POST", "/v1/webhooks/crm/rotate-secret")
+    again = write("POST", f"/v1/tokens/{token['id']}/rotate")
+    write("DELETE", f"/v1/write-keys/{key['id']}")
     items = listed(world)
     assert [(one["method"], one["resource"], one["key"]) for one in items] == [
         ("POST", "tokens", token["id"]),
@@ -87,12 +98,13 @@ def test_every_kind_of_write_is_recorded_and_no_secret_with_it() -> None:
     ]
     assert (items[1]["actor"], items[1]["actor_name"]) == (token["id"], "ci")
     for secret in (own, again["secret"], key["secret"], hook["secret"], turned["secret"]):
-        assert secret not in repr(world.audit_log.partitions)
+        assert secret not in repr(world.audited)
 
 
 def test_the_policy_has_revisions_and_an_equal_write_no_record() -> None:
     world = World()
     for hours in ("21:00", "21:00", "22:00"):
+        world.micros += 1
         policy = {"quiet_hours": {"from": hours, "to": "08:00"}}
         assert call(world, "PUT", "/v1/policy", json=policy).status_code == 200
     first, second = listed(world)
@@ -111,6 +123,8 @@ def test_filters_and_pages() -> None:
     assert [one["key"] for one in listed(world, f"?actor={actor}")] == ["s0", "s1", "s2"]
     assert [one["key"] for one in listed(world, "?resource=lists")] == ["fair"]
     assert [one["key"] for one in listed(world, "?resource_key=s1")] == ["s1"]
+    assert [one["key"] for one in listed(world, "?method=PUT")] == ["fair"]
+    assert call(world, "GET", "/v1/audit?method=GET").status_code == 400
     since = format_instant(world.micros // 1000 - 2_000)
     assert [one["key"] for one in listed(world, f"?since={since}")] == ["s1", "s2", "fair"]
     first = call(world, "GET", "/v1/audit?limit=3").json()
@@ -126,9 +140,7 @@ def test_filters_and_pages() -> None:
 def test_another_workspace_is_not_shown_and_only_an_admin_reads() -> None:
     world = World()
     call(world, "POST", "/v1/segments", json=SEGMENT)
-    own = world.audit_log.partitions[0][0]
-    assert own is not None
-    world.audit_log.partitions[0].append(("other", {**own[1], "workspace": "other"}))
+    world.audited.append({**world.audited[0], "workspace": "other"})
     assert len(listed(world)) == 1
     for role in ("see", "make", "approve"):
         assert call(world, "GET", "/v1/audit", role=role).status_code == 403
@@ -138,3 +150,36 @@ def test_a_write_succeeds_without_its_record_which_is_logged(capsys: Any) -> Non
     world = World(audit_is_down=True)
     assert call(world, "POST", "/v1/segments", json=SEGMENT).status_code == 201
     assert "audit_not_published" in capsys.readouterr().out
+
+
+def test_pages_go_on_over_periods_and_end_after_the_rows_that_are_scanned(monkeypatch: pytest.MonkeyPatch) -> None:
+    world = World(micros=5 * AUDIT_PERIOD_MICROS - 3_000_000)
+    for number in range(6):
+        call(world, "POST", "/v1/segments", json={**SEGMENT, "key": f"s{number}"})
+        world.micros += 1_000_000
+    assert {audit_period(one["recorded_at"]) for one in world.audited} == {4, 5}
+    monkeypatch.setattr("starling_api.audit.audit._READ_ROWS", 2)
+    monkeypatch.setattr("starling_api.audit.audit.MAX_SCANNED", 2)
+    found: list[str] = []
+    sizes, cursor = [], ""
+    while True:
+        page = call(world, "GET", f"/v1/audit?limit=5{cursor}").json()
+        sizes.append(len(page["items"]))
+        found += [one["key"] for one in page["items"]]
+        if page["next_cursor"] is None:
+            break
+        cursor = f"&cursor={page['next_cursor']}"
+    assert found == [f"s{number}" for number in range(6)]
+    assert len(sizes) > 2
+    assert max(sizes) <= 5
+
+
+def test_a_cursor_that_no_page_gave_is_refused_or_begins_at_since() -> None:
+    world = World(micros=2 * DEFAULT_SECONDS * 1_000_000)
+    call(world, "POST", "/v1/segments", json=SEGMENT)
+    for position in ((2**63, "", "", ""), ("1", "", "", ""), (1, "", "")):
+        assert call(world, "GET", f"/v1/audit?cursor={make_cursor('audit', position)}").json()["code"] == "bad_cursor"
+    early = make_cursor("audit", (-(2**62), "", "", ""))
+    assert [one["key"] for one in call(world, "GET", f"/v1/audit?cursor={early}").json()["items"]] == ["vip"]
+    late = make_cursor("audit", (2**62, "", "", ""))
+    assert call(world, "GET", f"/v1/audit?cursor={late}").json()["items"] == []

@@ -51,7 +51,7 @@ def filled() -> World:
 
 
 def stored(world: World) -> str:
-    return repr((world.published, world.claims.newest_claims, world.reader.shown, world.answers.kept, world.audit_log.partitions))
+    return repr((world.published, world.claims.newest_claims, world.reader.shown, world.answers.kept, world.audited))
 
 
 def as_before_encryption(world: World) -> World:

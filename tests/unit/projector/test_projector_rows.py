@@ -5,7 +5,7 @@ from typing import Any
 
 import pytest
 
-from starling_common.cassandra.read_models import member_bucket, user_bucket
+from starling_common.cassandra.read_models import AUDIT_PERIOD_MICROS, member_bucket, user_bucket
 from starling_common.outcome import Done, Refused
 from starling_projector.projection.destinations import Destination
 from starling_projector.projection.rows import MAX_IDENTIFIER_BYTES, Position, Row, rows_of
@@ -35,6 +35,13 @@ REPORT: dict[str, Any] = {
     "workspace": "acme", "user_id": "ada", "event_time": 5, "event_id": "e1", "received_at": 9, "correlation_id": "c",
     "delivery_id": "d", "channel": "webhook", "target_key": "crm", "outcome": "RETRYING", "attempt": 1, "status_code": 503,
     "detail": None, "segment_key": "vip", "campaign": None,
+}  # fmt: skip
+
+
+AUDITED: dict[str, Any] = {
+    "recorded_at": 2 * AUDIT_PERIOD_MICROS, "workspace": "acme", "actor": "tok_1", "actor_name": "ci", "role": "editor",
+    "method": "PUT", "path": "/v1/segments/vip", "resource": "segments", "key": "vip", "revision_before": None,
+    "revision_after": 9, "correlation_id": "c",
 }  # fmt: skip
 
 
@@ -108,9 +115,27 @@ def test_a_message_that_no_segment_asked_for_is_in_the_history_too() -> None:
     assert json.loads(happened[3])["properties"]["segment_key"] is None
 
 
+def test_a_change_of_the_audit_log_is_one_row_of_its_period_however_often_it_is_read() -> None:
+    found = rows("audit.log", AUDITED, offset=4)
+    assert found == {
+        Destination.AUDIT: Row(
+            Destination.AUDIT,
+            ("acme", 2, 2 * AUDIT_PERIOD_MICROS, "segments", "vip", "c"),
+            ("tok_1", "ci", "editor", "PUT", "/v1/segments/vip", None, 9),
+            5,
+        )
+    }
+    assert rows("audit.log", AUDITED, offset=8)[Destination.AUDIT].key == found[Destination.AUDIT].key
+    before = rows("audit.log", {**AUDITED, "recorded_at": 2 * AUDIT_PERIOD_MICROS - 1})
+    assert before[Destination.AUDIT].key[1] == 1
+
+
 @pytest.mark.parametrize(
     ("topic", "record", "code"),
     [
+        pytest.param("audit.log", {**AUDITED, "recorded_at": 2**62}, "bad_time", id="an audited change in a year that no date has"),
+        pytest.param("audit.log", {**AUDITED, "correlation_id": TOO_LONG}, "bad_identifier", id="a request id longer than a key"),
+        pytest.param("audit.log", {**AUDITED, "resource": ""}, "bad_identifier", id="no resource"),
         pytest.param("segments.definitions", {**DEFINITION, "action": "MELTED"}, "unknown_action", id="an action of tomorrow"),
         pytest.param("segments.definitions", {**DEFINITION, "recorded_at": 2**62}, "bad_time", id="a year that no date has"),
         pytest.param("segments.membership", {**CHANGE, "effective_at": -(2**62)}, "bad_time", id="an instant before the year 1"),

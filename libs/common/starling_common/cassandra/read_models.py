@@ -34,6 +34,9 @@ MESSAGE_EVENT: Final = "delivery"
 
 DAY_MS: Final = 86_400_000
 
+AUDIT_PERIOD_MICROS: Final = 30 * DAY_MS * 1_000
+"""Duration of one Cassandra partition of a workspace's audit log. It can never change: rows are keyed by the period."""
+
 SUPPRESSED_PREFIX: Final = "SUPPRESSED:"
 """Before the reason, in the counts of a campaign's day: messages that were dropped or suppressed for it."""
 OTHER_REASON: Final = "other"
@@ -42,6 +45,11 @@ HELD_OUT_CONVERTED: Final = "HELD_OUT_CONVERTED"
 ARM_PEOPLE: Final = "PEOPLE"
 ARM_CONVERTED: Final = "CONVERTED"
 """The counts of an arm of a campaign: people by their first message, and those of them whose first message converted."""
+
+
+def audit_period(recorded_at_micros: int) -> int:
+    """Return the number of the period with that instant, counted from 1970."""
+    return recorded_at_micros // AUDIT_PERIOD_MICROS
 
 
 def member_bucket(user_id: str) -> int:

@@ -2,14 +2,14 @@
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any, Final, NamedTuple
+from typing import Any, Final, NamedTuple, Protocol
 from urllib.parse import unquote
 
 import msgspec
 
-from starling_api.feed.changes import DatedFeed, FeedStep, page_answer, position_at, scan, starting
 from starling_api.http.access.auth import Caller
-from starling_api.http.pagination import instant_parameter
+from starling_api.http.pagination import PageOf, instant_parameter, make_cursor
+from starling_common.cassandra.read_models import DAY_MS, audit_period
 from starling_common.telemetry.logs import log
 from starling_common.time.instants import format_instant
 
@@ -17,7 +17,13 @@ DEFAULT_SECONDS: Final = 30 * 86_400
 """How far back changes are looked for without `since`."""
 
 MAX_SCANNED: Final = 50_000
-"""Maximum records that one page scans. Those of other workspaces are not decoded."""
+"""Rows after which a page ends, however few of them are wanted."""
+
+_RETENTION_MICROS: Final = 1_095 * DAY_MS * 1_000
+"""How long the projector's table and the topic have a change."""
+
+_READ_ROWS: Final = 1_000
+"""Rows of one read of the table."""
 
 _LIST: Final = "audit"
 _BATCH: Final = ":batch"
@@ -92,47 +98,46 @@ class AuditFilter(NamedTuple):
     """The wanted changes. None: any."""
 
     actor: str | None = None
+    method: str | None = None
     resource: str | None = None
     key: str | None = None
     since: str | None = None
 
 
-@dataclass(frozen=True, slots=True)
-class AuditScan:
-    """A request for changes, as `feed.changes.scan` takes it."""
+class AuditRow(NamedTuple):
+    """One row of the table, in the order of its columns."""
 
-    workspace: str
-    wanted: AuditFilter
-    since_ms: int
-    limit: int
+    recorded_at_micros: int
+    resource: str
+    key: str
+    correlation_id: str
+    actor: str
+    actor_name: str
+    role: str
+    method: str
+    path: str
+    revision_before: int | None
+    revision_after: int | None
 
-    def is_wanted(self, key: bytes, _value: bytes) -> bool:
-        """Return whether the record's key allows it to be wanted."""
-        return key.startswith(f"{self.workspace}/".encode())
 
-    def item_of(self, seen: FeedStep) -> dict[str, Any] | None:
-        """Return the change as the response contains it; None if it is not wanted."""
-        record = seen.record
-        if record is None or record["recorded_at"] < self.since_ms * 1000:
-            return None
-        for field in ("actor", "resource", "key"):
-            wanted = getattr(self.wanted, field)
-            if wanted is not None and record[field] != wanted:
-                return None
-        try:
-            return {**record, "recorded_at": format_instant(record["recorded_at"] // 1000)}
-        except (ValueError, OverflowError, OSError) as error:
-            log(__name__).warning("audit_unreadable", origin=(seen.partition, seen.next_offset - 1), reason=str(error))
-            return None
+AuditPosition = tuple[int, str, str, str]
+"""Instant in microseconds, resource, key and correlation id of a row."""
+
+
+class AuditTable(Protocol):
+    """The changes that the projector has written. Every method may raise DatabaseUnavailable."""
+
+    def read(self, workspace: str, period: int, after: AuditPosition, most: int) -> Sequence[AuditRow]:
+        """Return the first rows of a period after a position, the oldest first. `period`: see `audit_period`."""
 
 
 class Audit:
     """The audit log of all workspaces."""
 
-    def __init__(self, publish: Publish, audit_log: DatedFeed, now_micros: Callable[[], int]) -> None:
+    def __init__(self, publish: Publish, table: AuditTable, now_micros: Callable[[], int]) -> None:
         """`publish` returns once the broker has the record. `now_micros`: the wall clock."""
         self._publish = publish
-        self._log = audit_log
+        self._table = table
         self._now_micros = now_micros
 
     def record(self, act: Act, changes: Sequence[Changed]) -> None:
@@ -147,14 +152,56 @@ class Audit:
             except Exception:  # noqa: BLE001 - the log takes the record, whatever the reason
                 log(__name__).exception("audit_not_published", record=record)
 
-    def page(self, workspace: str, wanted: AuditFilter, cursor: str | None, limit: int) -> dict[str, Any]:
+    def page(self, workspace: str, wanted: AuditFilter, page: PageOf) -> dict[str, Any]:
         """Return a page, the oldest change first. `next_cursor` is None at the end of the log.
 
-        Raises: BadRequest (`bad_cursor`, `bad_instant`), CursorExpired, BrokerUnavailable, RegistryUnavailable, SchemaMissing.
+        Raises: BadRequest (`bad_cursor`, `bad_instant`), DatabaseUnavailable.
         """
-        now_ms = self._now_micros() // 1000
-        since_ms = now_ms - 1000 * DEFAULT_SECONDS if wanted.since is None else instant_parameter("since", wanted.since)
-        spans = self._log.spans()
-        start = position_at(self._log, since_ms, spans) if cursor is None else starting(cursor, spans, _LIST)
-        page = scan(self._log, AuditScan(workspace, wanted, since_ms, limit), start, spans, MAX_SCANNED)
-        return page_answer(page, _LIST, now_ms)
+        now = self._now_micros()
+        since_ms = now // 1000 - 1000 * DEFAULT_SECONDS if wanted.since is None else instant_parameter("since", wanted.since)
+        # A change before the retention has expired, and a cursor from before `since` begins there.
+        first = (max(since_ms * 1000, now - _RETENTION_MICROS), "", "", "")
+        start = max(page.after(_LIST, first), first)
+        found, following = self._wanted(workspace, wanted, (start[0], start[1], start[2], start[3]), page.limit)
+        cursor = None if following is None else make_cursor(_LIST, following)
+        items = [_item(workspace, row) for row in found]
+        return {"items": items, "next_cursor": cursor, "as_of": format_instant(now // 1000)}
+
+    def _wanted(
+        self, workspace: str, wanted: AuditFilter, position: AuditPosition, limit: int
+    ) -> tuple[list[AuditRow], AuditPosition | None]:
+        """Return at most `limit` wanted rows after a position, and the position of the next page; None at the end of the log."""
+        found: list[AuditRow] = []
+        scanned, period = 0, audit_period(position[0])
+        # The clock of another process may be ahead of this one.
+        last = audit_period(self._now_micros()) + 1
+        while period <= last:
+            rows = self._table.read(workspace, period, position, _READ_ROWS)
+            for row in rows:
+                if _is_wanted(row, wanted):
+                    if len(found) == limit:
+                        return found, _position(found[-1])
+                    found.append(row)
+                position = _position(row)
+            scanned += len(rows)
+            if len(rows) < _READ_ROWS:
+                period += 1
+            elif scanned >= MAX_SCANNED:
+                return found, position
+        return found, None
+
+
+def _position(row: AuditRow) -> AuditPosition:
+    return row.recorded_at_micros, row.resource, row.key, row.correlation_id
+
+
+def _is_wanted(row: AuditRow, wanted: AuditFilter) -> bool:
+    fields = ("actor", "method", "resource", "key")
+    return all(getattr(wanted, field) in (None, getattr(row, field)) for field in fields)
+
+
+def _item(workspace: str, row: AuditRow) -> dict[str, Any]:
+    """Return a change as the response contains it."""
+    fields = row._asdict()
+    recorded_at = format_instant(fields.pop("recorded_at_micros") // 1000)
+    return {"recorded_at": recorded_at, "workspace": workspace, **fields}

@@ -14,6 +14,7 @@ class Destination(Enum):
     USER_MEMBERSHIP = "user_memberships"
     USER_PROFILE = "user_profiles"
     USER_EVENT = "user_history"
+    AUDIT = "audit_log"
     DEFINITION_CREATED = "definitions (created)"
     DEFINITION = "definitions"
 

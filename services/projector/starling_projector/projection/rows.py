@@ -6,8 +6,9 @@ from typing import Any, Final, NamedTuple
 
 import msgspec
 
-from starling_common.cassandra.read_models import BACKFILL, MESSAGE_EVENT, member_bucket, user_bucket
+from starling_common.cassandra.read_models import BACKFILL, MESSAGE_EVENT, audit_period, member_bucket, user_bucket
 from starling_common.kafka.topics import (
+    AUDIT,
     BEHAVIOUR,
     CAMPAIGN_PROGRESS,
     DELIVERY,
@@ -29,6 +30,7 @@ from starling_projector.projection.incarnations import ordinal
 
 _TIMES: Final = (("event_time", 1), ("effective_at", 1), ("received_at", 1_000), ("recorded_at", 1_000), ("decided_at", 1))
 """The instants of a record, with their units in a millisecond."""
+_AUDIT_COLUMNS: Final = ("actor", "actor_name", "role", "method", "path", "revision_before", "revision_after")
 _object = msgspec.json.Decoder(dict[str, Any])
 _objects = msgspec.json.Decoder(dict[str, dict[str, Any]])
 
@@ -155,6 +157,20 @@ def _counted_only(record: Record, _position: Position) -> Rows:
     return Done(())
 
 
+def _audit(record: Record, position: Position) -> Rows:
+    for name in ("resource", "correlation_id"):
+        if not 0 < len(record[name].encode()) <= MAX_IDENTIFIER_BYTES:
+            return Refused(
+                "bad_identifier", f"{name} must have 1 to {MAX_IDENTIFIER_BYTES} bytes, not {len(record[name].encode())}"
+            )
+    recorded_at = record["recorded_at"]
+    # The key contains the time and the request, so a repeated record is the same row.
+    change = (recorded_at, record["resource"], record["key"], record["correlation_id"])
+    key = (record["workspace"], audit_period(recorded_at), *change)
+    columns = tuple(record[name] for name in _AUDIT_COLUMNS)
+    return Done((Row(Destination.AUDIT, key, columns, _written(position)),))
+
+
 def _event(record: Record, what: tuple[str, str, str | None, str], position: Position) -> Rows:
     # The key contains the event's time and id, so a repeated record is the same row.
     key = (*_user_key(record, position), record["event_time"], record["event_id"])
@@ -183,4 +199,5 @@ _BUILDERS: Final[Mapping[str, Callable[[Record, Position], Rows]]] = {
     BEHAVIOUR: _behaviour,
     DELIVERY: _delivery,
     CAMPAIGN_PROGRESS: _counted_only,
+    AUDIT: _audit,
 }

@@ -11,7 +11,7 @@ Write: TypeAlias = tuple[str, Sequence[Any]]
 
 _BATCH_ROWS: Final = 100
 """Rows of one batch. An event has at most 32 KiB; the database accepts mutations of half a segment of its commit log, 8 MiB."""
-_PARTITION_COLUMNS: Final = {"definitions": 2}
+_PARTITION_COLUMNS: Final = {"definitions": 2, "audit_log": 2}
 """Columns of a table's partition key; three where the table is not listed."""
 _MEMBER: Final = Destination.MEMBER
 _MEMBER_GONE: Final = Destination.MEMBER_GONE
