@@ -58,8 +58,8 @@ docs: setup ## the documentation as a site in out/site; fails on a broken link a
 test-images: setup ## every step of the Dockerfile executed without a container engine, and the process of each image started; needs root, and minutes
 	@STARLING_IMAGES=all $(PYTHON) -m pytest --timeout 1800 -o faulthandler_timeout=0 tests/docker/test_images.py
 
-disasters: setup ## the loss of Cassandra on a platform of its own, with and without a snapshot: the commands of docs/how-to/backup.md; minutes
-	@STARLING_DISASTERS=all $(PYTHON) -m pytest --timeout 1800 -o faulthandler_timeout=0 -s tests/system/test_disasters.py
+disasters: setup ## the loss of Cassandra on a platform of its own, with and without a snapshot, and definitions moved to another one: the commands of docs/how-to/backup.md; minutes
+	@STARLING_DISASTERS=all $(PYTHON) -m pytest --timeout 1800 -o faulthandler_timeout=0 -s tests/system/test_disasters.py tests/system/test_definitions_moved.py
 
 guides: setup ## each tutorial and guide, followed in a shell without settings; make test leaves out the guides of the Spark jobs and the longest others
 	@STARLING_GUIDES=all $(PYTHON) -m pytest tests/system/test_guides.py
