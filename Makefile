@@ -158,10 +158,13 @@ format: setup ## put all code into the house style
 	@.venv/bin/ruff format --quiet $(SOURCES)
 	@.venv/bin/ruff check --quiet --fix $(SOURCES)
 
-bench: bench-platform bench-ingest bench-segments bench-segmenter bench-latency bench-preview bench-lists bench-webhooks bench-delivery bench-backfill bench-spark bench-stream ## every benchmark; results as JSON in benchmarks/results
+bench: bench-platform bench-at-rest bench-ingest bench-segments bench-segmenter bench-latency bench-preview bench-lists bench-webhooks bench-delivery bench-backfill bench-spark bench-stream ## every benchmark; results as JSON in benchmarks/results
 
 bench-platform: setup ## what one event costs the whole platform, by part, topic and table (ARGS="--events 20000 --users 5000": minutes)
 	@$(PYTHON) -m benchmarks.whole --write $(ARGS)
+
+bench-at-rest: setup ## what an idle platform costs with 8 and with 64 partitions: twelve minutes
+	@$(PYTHON) benchmarks/at_rest.py --write $(ARGS)
 
 bench-ingest: setup ## requests and items a second through the edge
 	@$(PYTHON) benchmarks/ingest.py

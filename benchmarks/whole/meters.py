@@ -49,6 +49,15 @@ class Meters:
         self._session = open_session(Cassandra(contact_points=host, port=int(port)))
         self._logs = data_dir / "kafka" / "data"
 
+    def cpu_seconds(self) -> dict[str, float]:
+        """Return service -> processor seconds of its processes, children included. Unlike `read` it asks no broker and no node."""
+        used: dict[str, float] = defaultdict(float)
+        for name, pid in self._pids.items():
+            for process in _tree(pid):
+                times = process.cpu_times()
+                used[_service(name)] += times.user + times.system
+        return dict(used)
+
     def read(self) -> Reading:
         """Return the counters now."""
         used: dict[str, float] = defaultdict(float)
@@ -70,6 +79,11 @@ class Meters:
     def pids(self, service: str) -> Sequence[int]:
         """Return the processes of a service, children included."""
         return [process.pid for name, pid in self._pids.items() if _service(name) == service for process in _tree(pid)]
+
+    def partitions(self) -> int:
+        """Return the number of partitions of all topics."""
+        topics = AdminClient({"bootstrap.servers": self._brokers}).list_topics(timeout=30).topics
+        return sum(len(topic.partitions) for topic in topics.values())
 
     def _topics(self) -> dict[str, TopicUse]:
         sizes: dict[str, int] = defaultdict(int)
