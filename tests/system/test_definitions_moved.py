@@ -13,7 +13,7 @@ from typing import Any, Final
 import pytest
 
 from starling_local.testing import free_base
-from tests.system.test_disasters import Installation
+from tests.system.installed import Installation
 
 pytestmark = pytest.mark.skipif(os.environ.get("STARLING_DISASTERS") != "all", reason="make disasters")
 
