@@ -64,7 +64,7 @@ class Idle(NamedTuple):
 
 def summary(runs: Mapping[int, Sequence[Idle]]) -> dict[str, Any]:
     """Return the medians of each number of partitions, and the ratio of the greatest number to the least one."""
-    found = {
+    found: dict[str, dict[str, Any]] = {
         str(partitions): {
             **{name: _rounded(statistics.median(run.totals()[name] for run in each)) for name in each[0].totals()},
             "cores_by_service": _medians([run.cores for run in each]),

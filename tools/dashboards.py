@@ -26,6 +26,23 @@ def _quantile(quantile: float, metric: str, label: str) -> str:
 
 OVERVIEW: Final[Sequence[tuple[str, Sequence[Panel]]]] = (
     (
+        "How fast are the error budgets used up? 1: in 30 days",
+        (
+            Panel(
+                "Availability of the edge, 0.05 % of the requests",
+                '(1 - sum by (job) (rate(starling_ingest_requests_total{status!~"5.."}[1h])) '
+                "/ sum by (job) (rate(starling_ingest_requests_total[1h]))) / 0.0005",
+                "{{job}}",
+            ),
+            Panel(
+                "Freshness, 1 % of the membership changes",
+                '(1 - sum by (job) (rate(starling_projector_freshness_seconds_bucket{le="1.0"}[1h])) '
+                '/ sum by (job) (rate(starling_projector_freshness_seconds_bucket{le="+Inf"}[1h]))) / 0.01',
+                "{{job}}",
+            ),
+        ),
+    ),
+    (
         "Are events accepted?",
         (
             Panel(

@@ -46,6 +46,16 @@ def _requests(metric: str, failed: int, answered: int) -> dict[str, str]:
     return {_of(metric, 'status="500"'): f"0+{failed}x30", _of(metric, 'status="200"'): f"0+{answered}x30"}
 
 
+def _long_requests(failed: str, answered: str) -> dict[str, str]:
+    name = "starling_ingest_requests_total"
+    return {_of(name, 'status="503"'): failed, _of(name, 'status="200"'): answered}
+
+
+def _fresh(within_a_second: str, every: str) -> dict[str, str]:
+    name = "starling_projector_freshness_seconds"
+    return {_of(f"{name}_bucket", 'le="1.0"'): within_a_second, _of(f"{name}_count"): every}
+
+
 def _circuits(failed: int) -> dict[str, str]:
     return {
         _of("starling_delivery_open_circuits", 'channel="webhook"'): "6x40",
@@ -256,6 +266,25 @@ CASES: Final[dict[str, tuple[Case, ...]]] = {
     "StarlingJobFails": (
         Case("10m", {_of("starling_api_job_failures", 'spark_job="backfill"'): "3x20"}, {**JOB, "spark_job": "backfill"}, "3"),
         Case("10m", {_of("starling_api_job_failures", 'spark_job="backfill"'): "2x20"}),
+    ),
+    "StarlingAvailabilityBurnsFast": (
+        Case("65m", _long_requests("0+1x80", "0+100x80"), JOB),
+        Case("65m", _long_requests("0+1x80", "0+1000x80")),
+        # The errors ended ten minutes ago.
+        Case("70m", _long_requests("0+1x60 60x20", "0+100x80")),
+    ),
+    "StarlingAvailabilityBurnsSlowly": (
+        Case("1450m", _long_requests("0+1x1460", "0+500x1460"), JOB),
+        Case("1450m", _long_requests("0+1x1460", "0+1000x1460")),
+        Case("1450m", _long_requests("0+1x1300 1300x160", "0+500x1460")),
+    ),
+    "StarlingFreshnessBurnsFast": (
+        Case("65m", _fresh("0+80x80", "0+100x80"), JOB),
+        Case("65m", _fresh("0+95x80", "0+100x80")),
+    ),
+    "StarlingFreshnessBurnsSlowly": (
+        Case("1450m", _fresh("0+95x1460", "0+100x1460"), JOB),
+        Case("1450m", _fresh("0+98x1460", "0+100x1460")),
     ),
 }
 """Alert -> its cases. Labels of a series that an alert does not read are left out."""

@@ -61,7 +61,8 @@ def _states(segmenter: MemorySegmenter) -> dict[bytes, dict[str, Any]]:
 
 
 def test_rolling_back_and_forth_changes_nothing() -> None:
-    alone, rolled, formats = _defined(), _defined(), set()
+    alone, rolled = _defined(), _defined()
+    formats: set[int] = set()
     for hour in range(1, 61):
         _take_over(rolled, FORMAT_BEFORE if hour % 2 else FORMAT)
         _story(rolled, hour)
