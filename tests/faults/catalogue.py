@@ -4,19 +4,28 @@ Each restores the world: when it returns, the removed parts run again or restart
 """
 
 import shutil
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from random import Random
 
-from starling_stream.model.failpoints import AFTER_FAILURE, AFTER_FOLD, AFTER_RESTORE, AFTER_SLICE, AFTER_TIMERS, FAILPOINTS
+from starling_stream.model.failpoints import (
+    AFTER_FAILURE,
+    AFTER_FOLD,
+    AFTER_RESTORE,
+    AFTER_SLICE,
+    AFTER_TIMERS,
+    BEFORE_RELEASE,
+    FAILPOINTS,
+)
 from tests.faults import outages
 from tests.faults.workers import SESSION_SECONDS, Slot
 from tests.faults.world import NotInjected, World
 
 _REACHED_SECONDS = 25.0
 
-_MOST_PASSAGES = {AFTER_SLICE: 1, AFTER_TIMERS: 3, AFTER_RESTORE: 2, AFTER_FAILURE: 1}
+_MOST_PASSAGES = {AFTER_SLICE: 1, AFTER_TIMERS: 3, AFTER_RESTORE: 2, AFTER_FAILURE: 1, BEFORE_RELEASE: 1}
 """A worker passes these places rarely; the others up to five times before the fault."""
 _ON_EACH_WORKER = 16
 """So many records of random users: a worker without one of them is improbable."""
@@ -47,7 +56,9 @@ def kill_at(place: str) -> Inject:
             outages.other_definition(world, dice)
         if place == AFTER_FAILURE:
             outages.raise_in_fold(world, _ON_EACH_WORKER)
-        if not world.within(lambda: len(slot.exits) > before, _REACHED_SECONDS):
+        with _led_to(place, world):
+            is_reached = world.within(lambda: len(slot.exits) > before, _REACHED_SECONDS)
+        if not is_reached:
             slot.kill()  # it is still armed, and a graceful stop would end it at that place
             raise NotInjected(f"{slot.name} did not come by {place} {passage} times")
         code = slot.exits[before].code
@@ -67,15 +78,26 @@ def zombie_at(place: str) -> Inject:
         before = _armed(world, slot, f"{place}:{passage}:stop")
         if place == AFTER_SLICE:
             outages.other_definition(world, dice)
-        if not world.within(lambda: slot.asleep() or len(slot.exits) > before, _REACHED_SECONDS) or not slot.asleep():
+        with _led_to(place, world):
+            if not world.within(lambda: slot.asleep() or len(slot.exits) > before, _REACHED_SECONDS) or not slot.asleep():
+                slot.resume()
+                slot.kill()  # it may still be armed
+                raise NotInjected(f"{slot.name} did not come by {place} {passage} times")
+            world.pause(seconds)
             slot.resume()
-            slot.kill()  # it may still be armed
-            raise NotInjected(f"{slot.name} did not come by {place} {passage} times")
-        world.pause(seconds)
-        slot.resume()
         return f"{slot.name} at its passage {passage}, for {seconds:.1f} s"
 
     return inject
+
+
+@contextmanager
+def _led_to(place: str, world: World) -> Iterator[None]:
+    """Let another worker join meanwhile, if the place is reached only by a worker that loses partitions."""
+    if place != BEFORE_RELEASE:
+        yield
+        return
+    with world.workers.joined(f"extra-{world.mine[0]}"):
+        yield
 
 
 def promoted(world: World, dice: Random) -> str:
@@ -228,6 +250,7 @@ CATALOGUE: tuple[Fault, ...] = (
     Fault("zombie with timers only", zombie_at(AFTER_TIMERS), "worker", 2),
     Fault("zombie in a switch", zombie_at(AFTER_SLICE), "worker", 2),
     Fault("zombie after its restore", zombie_at(AFTER_RESTORE), "worker", 2),
+    Fault("zombie before it stops what moved", zombie_at(BEFORE_RELEASE), "worker", 2),
     Fault("zombie at a promotion", promoted, "worker", 2),
     Fault("graceful stop", graceful_stop, "worker", 4),
     Fault("left the group", left_group, "worker", 2),

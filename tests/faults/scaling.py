@@ -1,13 +1,14 @@
 """How long partitions pause when a worker joins a running group, and when it leaves: `python -m tests.faults.scaling`.
 
 The pause of a partition is the longest time from the receipt of an event to the decision that it caused, around the change;
-beside it stands the same figure before the change, when nothing happened.
+beside it stands the same figure before the change, when nothing happened. A partition that stays with its worker is not restored.
 """
 
 import json
 import sys
 import tempfile
 import time
+from collections import Counter
 from collections.abc import Callable, Mapping
 from pathlib import Path
 from statistics import median
@@ -31,6 +32,8 @@ class Window(NamedTuple):
     end_ms: float
     before: Mapping[int, str]
     after: Mapping[int, str]
+    restored: Mapping[int, int]
+    """Partition -> how often it was restored."""
 
 
 def measured(made: World) -> list[dict[str, Any]]:
@@ -51,10 +54,10 @@ def measured(made: World) -> list[dict[str, Any]]:
 
 
 def _window(made: World, name: str, change: Callable[[], None]) -> Window:
-    before, began = _owners(made), time.time() * 1000
+    before, restored, began = _owners(made), _restores(made), time.time() * 1000
     change()
     time.sleep(_CALM_SECONDS)  # sleep: the measured window
-    return Window(name, began, time.time() * 1000, before, _owners(made))
+    return Window(name, began, time.time() * 1000, before, _owners(made), _restores(made) - restored)
 
 
 def _leave(slot: Slot, *, leaves_group: bool) -> None:
@@ -70,6 +73,13 @@ def _owners(made: World) -> dict[int, str]:
             assigned = [json.loads(line) for line in slot.output().splitlines() if '"assigned"' in line]
             owners |= dict.fromkeys(assigned[-1]["partitions"] if assigned else (), name)
     return owners
+
+
+def _restores(made: World) -> Counter[int]:
+    """Return partition -> the restores so far, from the logs of all processes."""
+    logs = [log for slot in made.workers.slots.values() for log in (slot.directory / "logs").glob(f"{slot.name}-*.log")]
+    lines = [line for log in logs for line in log.read_text(errors="replace").splitlines()]
+    return Counter(json.loads(line)["partition"] for line in lines if '"task_running"' in line)
 
 
 def _delays(made: World) -> dict[int, list[tuple[float, float]]]:
@@ -98,6 +108,7 @@ def _row(window: Window, delays: Mapping[int, list[tuple[float, float]]]) -> dic
         "moved": moved,
         "pause_of_moved_ms": _spread([longest[number] for number in moved]),
         "pause_of_untouched_ms": _spread([longest[number] for number in stayed]),
+        "restores_of_untouched": sum(window.restored.get(number, 0) for number in stayed),
     }
 
 

@@ -72,6 +72,9 @@ class Worker:
     def asleep(self) -> bool:
         return Path(f"/proc/{self.process.pid}/stat").read_text().rsplit(")", 1)[1].split()[0] == "T"
 
+    def suspend(self) -> None:
+        self.process.send_signal(signal.SIGSTOP)
+
     def resume(self) -> None:
         self.process.send_signal(signal.SIGCONT)
 

@@ -13,8 +13,8 @@ from confluent_kafka.admin import AdminClient
 
 from starling_common.kafka.clients import consumer_config
 from starling_common.wire import Registry
+from starling_stream.kafka.membership import Membership
 from starling_stream.kafka.transactions import Naming, NotOwner, Offset, Transactions
-from starling_stream.kafka.transport import Membership
 from starling_stream.model.failpoints import AFTER_STORE, Failpoints
 from starling_stream.model.meta import TaskMeta
 from starling_stream.model.ports import Sealed

@@ -1,7 +1,7 @@
 """The loop of batches shares its event loop with the fetches."""
 
 import asyncio
-from collections.abc import Awaitable, Callable, Sequence
+from collections.abc import Awaitable, Callable, Collection, Sequence
 from threading import Event
 from types import SimpleNamespace
 from typing import Any, cast
@@ -9,7 +9,8 @@ from typing import Any, cast
 import pytest
 
 from starling_stream.fold.task import Step
-from starling_stream.kafka.transport import Membership
+from starling_stream.kafka.membership import Membership
+from starling_stream.kafka.transactions import NextGeneration, NotOwner
 from starling_stream.state.restore.restore import Interrupted
 from starling_stream.worker.processor_lock import ProcessorLock
 from starling_stream.worker.runner import Runner, RunnerDependencies
@@ -99,14 +100,16 @@ def test_a_small_batch_is_folded_once_the_last_one_is_committed(are_small: bool,
     batches, broker = _Few(are_small=are_small), _Slow()
     fold = SimpleNamespace(switching=False)
     task: Any = SimpleNamespace(partition=0, fold=fold, submitted=lambda _: None, committed=lambda _: None)
-    assigned_tasks = SimpleNamespace(running=lambda: [task], tasks=lambda: [task], assign=lambda *_: None, interrupt=lambda: None)
+    assigned_tasks = SimpleNamespace(
+        running=lambda: [task], tasks=lambda: [task], assign=lambda *_: None, interrupt=lambda _: None, revoke=lambda _: None
+    )
     flusher = SimpleNamespace(pressure=lambda: 0.0)
     metrics = SimpleNamespace(committed=lambda *_: None, passed=lambda _: None)
     made = RunnerDependencies(*cast("Any", (assigned_tasks, batches, broker, flusher, metrics, metrics)))
 
     async def lived() -> tuple[int, int]:
         runner = Runner(made, lambda: None, 1.0)
-        await runner.assigned([0], (), Membership("g", 1, "m", None))
+        await runner.assigned([0], (), Membership("g", 1, "m", None), continued=True)
         running = asyncio.create_task(runner.run())
         await asyncio.to_thread(broker.begun.wait, 30)
         for _ in range(3):
@@ -169,8 +172,16 @@ def _switching(past: _Past, batches: _Switched) -> RunnerDependencies:
         SimpleNamespace(partition=0, fold=past, **calls),
         SimpleNamespace(partition=1, fold=SimpleNamespace(switching=False), **calls),
     ]
+
+    def interrupt(numbers: Collection[int]) -> None:
+        if 0 in numbers:
+            past.interrupted.set()
+
+    def revoke(numbers: Collection[int]) -> None:
+        tasks[:] = [task for task in tasks if task.partition not in numbers]
+
     assigned = SimpleNamespace(
-        running=lambda: tasks, tasks=lambda: tasks, assign=lambda *_: None, interrupt=past.interrupted.set, revoke=tasks.clear,
+        running=lambda: tasks, tasks=lambda: tasks, assign=lambda *_: None, interrupt=interrupt, revoke=revoke,
         task_history=lambda _, processor: processor,
     )  # fmt: skip
     broker = _Slow()
@@ -182,7 +193,7 @@ def _switching(past: _Past, batches: _Switched) -> RunnerDependencies:
 async def _with_reading(past: _Past, batches: _Switched, act: Callable[[Runner], Awaitable[None]]) -> None:
     """Run a worker with two tasks; act once the past of the first is being read."""
     runner = Runner(_switching(past, batches), lambda: None, 1.0)
-    await runner.assigned([0, 1], (), Membership("g", 1, "m", None))
+    await runner.assigned([0, 1], (), Membership("g", 1, "m", None), continued=True)
     assert runner.silent_history() == (-1, 0.0)
     running = asyncio.create_task(runner.run())
     await asyncio.to_thread(past.begun.wait, 30)
@@ -215,3 +226,142 @@ def test_a_revoked_partition_ends_the_reading_of_its_past() -> None:
 
     asyncio.run(asyncio.wait_for(_with_reading(past, _Switched(), revoke), 60))
     assert not past.switching
+
+
+def test_the_past_of_a_task_that_stays_is_read_on_over_a_rebalance() -> None:
+    past, batches = _Past(), _Switched()
+
+    async def rebalance(runner: Runner) -> None:
+        await runner.assigned([0], (), Membership("g", 2, "m", None), continued=True)
+        assert runner.silent_history()[0] == 0
+        past.read.set()
+        while runner.silent_history()[0] == 0:  # noqa: ASYNC110 - a thread ends
+            await asyncio.sleep(0.001)
+        assert not past.interrupted.is_set()
+
+    asyncio.run(asyncio.wait_for(_with_reading(past, batches, rebalance), 60))
+    assert past.switching
+
+
+def test_the_past_of_a_task_that_moves_is_read_no_further() -> None:
+    past = _Past()
+
+    async def rebalance(runner: Runner) -> None:
+        await runner.assigned([1], (), Membership("g", 2, "m", None), continued=True)
+        assert past.interrupted.is_set()
+        assert runner.silent_history() == (-1, 0.0)
+
+    asyncio.run(asyncio.wait_for(_with_reading(past, _Switched(), rebalance), 60))
+    assert not past.switching
+
+
+class _Refusing(_Slow):
+    """A broker that refuses the first commit; lists the generations of all commits."""
+
+    def __init__(self, refusal: Exception) -> None:
+        super().__init__()
+        self._refusal = refusal
+        self.generations: list[int] = []
+        self.committed = Event()
+
+    def commit(self, submitted: Any, membership: Membership) -> dict[int, int]:
+        self.generations.append(membership.generation)
+        if len(self.generations) == 1:
+            raise self._refusal
+        self.committed.set()
+        return {}
+
+
+class _Rebalanced:
+    """Tasks 0 and 1 of a worker, with a batch that the broker refuses; `calls` in their order."""
+
+    def __init__(self, refusal: Exception) -> None:
+        self.broker = _Refusing(refusal)
+        self.batches = _Few(are_small=True, count=2)
+        self.calls: list[tuple[object, ...]] = []
+        self.tasks = [self._task(number) for number in (0, 1)]
+        self.aborted: list[str] = []
+        metrics = SimpleNamespace(committed=lambda *_: None, passed=lambda _: None, aborted=self.aborted.append)
+        flusher = SimpleNamespace(pressure=lambda: 0.0)
+        assigned_tasks = SimpleNamespace(
+            running=lambda: self.tasks,
+            tasks=lambda: self.tasks,
+            assign=lambda numbers, _standbys, generation: self.calls.append(("assign", list(numbers), generation)),
+            interrupt=lambda _: None,
+            revoke=self._revoke,
+        )
+        made = RunnerDependencies(*cast("Any", (assigned_tasks, self.batches, self.broker, flusher, metrics, metrics)))
+        self.runner = Runner(made, lambda: None, 60.0)
+
+    def _task(self, number: int) -> Any:
+        return SimpleNamespace(
+            partition=number,
+            fold=SimpleNamespace(switching=False),
+            submitted=lambda _: None,
+            committed=lambda _: self.calls.append(("committed", number)),
+            roll_back=lambda steps: self.calls.append(("roll_back", number, len(steps))),
+        )
+
+    def _revoke(self, numbers: Collection[int]) -> None:
+        self.calls.append(("revoke", sorted(numbers)))
+        self.tasks = [task for task in self.tasks if task.partition not in numbers]
+
+    async def refused(self) -> "asyncio.Task[None]":
+        """Run until the first batch is rolled back."""
+        await self.runner.assigned([0, 1], (), Membership("g", 7, "m", None), continued=True)
+        self.calls.clear()
+        running = asyncio.create_task(self.runner.run())
+        while not self.calls:  # noqa: ASYNC110 - the commit is in a thread
+            await asyncio.sleep(0.001)
+        return running
+
+
+@pytest.mark.parametrize(("refusal", "reason"), [(NextGeneration("late"), "rebalanced"), (NotOwner("removed"), "fenced")])
+def test_a_batch_that_the_next_generation_refuses_is_folded_again_once_the_task_is_assigned_again(
+    refusal: Exception, reason: str
+) -> None:
+    made = _Rebalanced(refusal)
+
+    async def lived() -> None:
+        running = await made.refused()
+        assert made.runner.fenced
+        for _ in range(3):  # no batch is folded before the assignment
+            made.runner.wake()
+            await asyncio.sleep(0.01)
+        assert (made.calls, made.batches.folded) == ([("roll_back", 0, 1)], 1)
+        await made.runner.assigned([0, 2], (), Membership("g", 8, "m", None), continued=True)
+        assert not made.runner.fenced
+        await asyncio.to_thread(made.broker.committed.wait, 30)
+        await made.runner.stop()
+        await running
+
+    asyncio.run(asyncio.wait_for(lived(), 60))
+    assert made.calls == [("roll_back", 0, 1), ("revoke", [1]), ("assign", [0, 2], 8), ("committed", 0)]
+    assert (made.broker.generations, made.aborted) == ([7, 8], [reason])
+
+
+def test_all_tasks_begin_again_if_none_may_continue() -> None:
+    made = _Rebalanced(NotOwner("removed"))
+
+    async def lived() -> None:
+        running = await made.refused()
+        await made.runner.assigned([0, 1], (), Membership("g", 9, "other", None), continued=False)
+        await made.runner.stop()
+        await running
+
+    asyncio.run(asyncio.wait_for(lived(), 60))
+    assert made.calls == [("roll_back", 0, 1), ("revoke", [0, 1]), ("assign", [0, 1], 9)]
+
+
+def test_a_worker_that_stops_takes_no_new_partitions() -> None:
+    made = _Rebalanced(NotOwner("removed"))
+
+    async def lived() -> None:
+        running = await made.refused()
+        await made.runner.stop()
+        await running
+        await made.runner.assigned([0, 2], (), Membership("g", 8, "m", None), continued=True)
+        await made.runner.revoked()
+
+    asyncio.run(asyncio.wait_for(lived(), 60))
+    assert made.calls == [("roll_back", 0, 1)]

@@ -7,8 +7,8 @@ from typing import Any
 import pytest
 from confluent_kafka import Consumer, KafkaError, KafkaException
 
-from starling_stream.kafka.transactions import Naming, Offset, Replaced, Transactions, group_metadata
-from starling_stream.kafka.transport import Membership
+from starling_stream.kafka.membership import Membership
+from starling_stream.kafka.transactions import Naming, NextGeneration, NotOwner, Offset, Replaced, Transactions, group_metadata
 from starling_stream.model.failpoints import FAILPOINTS, Failpoints
 from starling_stream.model.meta import TaskMeta
 from starling_stream.model.ports import Sealed
@@ -95,3 +95,44 @@ def test_a_broker_without_an_answer_is_waited_for(monkeypatch: pytest.MonkeyPatc
     transactions = Transactions("b", "t", 1, Naming("s", "s", "s.dlq", b"", lambda _: b""), Failpoints(None))
     transactions._until_done(broker.call)
     assert (broker.calls, transactions.returned_at) == (101, broker.now)
+
+
+@pytest.mark.parametrize(
+    ("code", "kind"),
+    [
+        (KafkaError.ILLEGAL_GENERATION, NextGeneration),
+        (KafkaError.REBALANCE_IN_PROGRESS, NextGeneration),
+        (KafkaError.UNKNOWN_MEMBER_ID, NotOwner),
+        (KafkaError.FENCED_INSTANCE_ID, Replaced),
+    ],
+)
+def test_a_removed_member_is_distinguished_from_one_of_an_earlier_generation(
+    monkeypatch: pytest.MonkeyPatch, code: int, kind: type[Exception]
+) -> None:
+    class Refusing:
+        aborted = 0
+
+        def init_transactions(self, _seconds: float) -> None:
+            """The id is accepted."""
+
+        def begin_transaction(self) -> None:
+            """No request."""
+
+        def send_offsets_to_transaction(self, *_: object) -> None:
+            raise KafkaException(KafkaError(code))
+
+        def abort_transaction(self, _seconds: float) -> None:
+            self.aborted += 1
+
+        def poll(self, _seconds: float) -> None:
+            """No report."""
+
+    producer = Refusing()
+    monkeypatch.setattr("starling_stream.kafka.transactions.Producer", lambda _: producer)
+    transactions = Transactions("b", "t", 1, Naming("s", "s", "s.dlq", b"", lambda _: b""), Failpoints(None))
+    transactions.begin()
+    submitted = transactions.submit([], [Offset("in", 0, 5)])
+    with pytest.raises(kind) as raised:
+        transactions.commit(submitted, Membership("g", 7, "m", "w0"))
+    assert raised.type is kind
+    assert producer.aborted == (0 if kind is Replaced else 1)

@@ -20,40 +20,47 @@ def test_an_end_without_a_recent_response_is_none() -> None:
         SILENT: SimpleNamespace(has_valid_position=True, position=9, lso=9, highwater=9, timestamp=900),
         NEW: SimpleNamespace(has_valid_position=False, lso=None, highwater=None, timestamp=None),
     }
-    assignment = SimpleNamespace(tps=list(states), state_value=states.__getitem__)
-    assert _ends(assignment, 1_000.0) == {
+    assert _ends(states, 1_000.0) == {
         QUIET: End(7, 7, 8, 2_000),
         SILENT: End(9, None, None, 900),
         NEW: End(None, None, None, 0),
     }
 
 
-def _assigned(position: int) -> SimpleNamespace:
-    return SimpleNamespace(state_value=lambda _tp: SimpleNamespace(has_valid_position=True, position=position))
+def _at(position: int) -> SimpleNamespace:
+    return SimpleNamespace(has_valid_position=True, position=position)
 
 
 def test_each_fetch_has_the_last_offset_of_the_one_before_it() -> None:
-    delivered, first, second = DeliveredOffsets(), _assigned(8), _assigned(6)
+    delivered, quiet, silent = DeliveredOffsets(), _at(8), _at(8)
     five, seven = [SimpleNamespace(offset=5)], [SimpleNamespace(offset=7)]
+    first = {QUIET: quiet, SILENT: silent}
     delivered.forget_stale(first)
     assert delivered.deliver(first, {QUIET: five}) == {QUIET: None}
     delivered.forget_stale(first)
     assert delivered.deliver(first, {QUIET: seven, SILENT: five}) == {QUIET: 5, SILENT: None}
+    second = {QUIET: _at(6), SILENT: silent}  # only one of them was assigned again
     delivered.forget_stale(second)
-    assert delivered.deliver(second, {QUIET: five}) == {QUIET: None}  # another assignment
-    delivered.forget_stale(second)
-    second.state_value = lambda _tp: SimpleNamespace(has_valid_position=True, position=4)
+    assert delivered.deliver(second, {QUIET: five, SILENT: seven}) == {QUIET: None, SILENT: 5}
+    second[QUIET].position = 4
     delivered.forget_stale(second)
     assert delivered.deliver(second, {QUIET: five}) == {QUIET: None}  # sought back
+
+
+def test_a_fetch_during_which_the_partition_was_assigned_again_follows_no_other() -> None:
+    delivered, five = DeliveredOffsets(), [SimpleNamespace(offset=5)]
+    delivered.deliver({QUIET: _at(6)}, {QUIET: five})
+    assert delivered.deliver({QUIET: _at(9)}, {QUIET: [SimpleNamespace(offset=8)]}) == {QUIET: None}
 
 
 def test_no_fetch_is_skipped_because_of_an_offset_noted_before() -> None:
     ends = {QUIET: End(6, 6, 6, 2_000)}
     handed: Future[Fetch] = Future()
-    handed.set_result(Fetch(None, {QUIET: [SimpleNamespace(offset=5)]}, ends, {QUIET: None}))
+    records = {QUIET: [SimpleNamespace(offset=5)], SILENT: [SimpleNamespace(offset=6)]}
+    handed.set_result(Fetch({QUIET: 1, SILENT: 2}, records, ends, {QUIET: None, SILENT: None}))
 
-    async def accept(_fetch: Fetch) -> bool:
-        return True
+    async def accept(_fetch: Fetch) -> set[TP]:
+        return {QUIET}
 
     async def drained() -> list[str]:
         consumer = SimpleNamespace(
@@ -101,3 +108,55 @@ def test_parsed_records_equal_those_of_the_client() -> None:
     found = [(r.offset, r.timestamp, r.key, r.value, tuple(r.headers)) for r in (first, *deliver)]
     assert found == expected
     assert ours.next_fetch_offset == theirs.next_fetch_offset == 22
+
+
+class _Receiver:
+    """Lists the calls."""
+
+    def __init__(self) -> None:
+        self.calls: list[object] = []
+
+    def rejoining(self) -> None:
+        self.calls.append("rejoining")
+
+    async def lost(self) -> None:
+        self.calls.append("lost")
+
+    async def reassigned(self, tps: set[TP], *, continued: bool) -> None:
+        self.calls.append((tps, continued))
+
+
+def _consumer(receiver: _Receiver, subscription: SimpleNamespace) -> SimpleNamespace:
+    async def nothing(*_: object) -> None:
+        """No topic."""
+
+    def crash(cause: Exception) -> None:
+        raise cause
+
+    consumer = SimpleNamespace(
+        _thread=SimpleNamespace(subscription=subscription),
+        app=SimpleNamespace(should_stop=False, topics=SimpleNamespace(on_partitions_assigned=nothing), crash=crash),
+        rebalances=receiver,
+        _paused_partitions={QUIET, SILENT},
+        active=None,
+    )
+    consumer._set_active_tps = lambda tps: setattr(consumer, "active", (tps, set(consumer._paused_partitions)))
+    return consumer
+
+
+def test_a_member_that_joins_again_is_not_stopped_and_a_removed_one_is() -> None:
+    receiver, subscription = _Receiver(), SimpleNamespace(is_of_framework=False, is_lost=False)
+    consumer = _consumer(receiver, subscription)
+    asyncio.run(Consumer.on_partitions_revoked(consumer, {QUIET}))  # type: ignore[arg-type]
+    subscription.is_lost = True
+    asyncio.run(Consumer.on_partitions_revoked(consumer, {QUIET}))  # type: ignore[arg-type]
+    assert receiver.calls == ["rejoining", "lost"]
+
+
+def test_only_partitions_that_continued_stay_paused() -> None:
+    for continued, paused in ((True, {QUIET}), (False, set())):
+        receiver = _Receiver()
+        consumer = _consumer(receiver, SimpleNamespace(is_of_framework=False, has_continued=continued))
+        asyncio.run(Consumer.on_partitions_assigned(consumer, {QUIET, NEW}, 7))  # type: ignore[arg-type]
+        assert receiver.calls == [({QUIET, NEW}, continued)]
+        assert consumer.active == ({QUIET, NEW}, paused)

@@ -57,7 +57,7 @@ class Step(NamedTuple):
 
 
 class Task(Generic[S]):
-    """All co-partitioned inputs of one partition number, in one generation of the group.
+    """All co-partitioned inputs of one partition number, as long as it stays with the worker.
 
     Used by one thread. Units are folded one after the other; while one is committed, the next can be folded.
     """

@@ -14,7 +14,7 @@ from starling_common.kafka.access_check import cure, is_refused
 from starling_common.kafka.clients import RECORD_REFUSED, producer_config
 from starling_common.telemetry.logs import log
 from starling_common.time.instants import record_timestamp_ms, wall_clock_ms
-from starling_stream.kafka.transport import Membership
+from starling_stream.kafka.membership import Membership
 from starling_stream.model.changelog import encode_state_changed
 from starling_stream.model.dead_letters import dead_letter_headers
 from starling_stream.model.failpoints import AFTER_COMMIT, AFTER_PRODUCE, Failpoints
@@ -22,7 +22,8 @@ from starling_stream.model.meta import encode_meta
 from starling_stream.model.ports import Refusal, Sealed
 from starling_stream.model.rows import META_KEY, NEVER, row_state, row_version
 
-_NOT_OURS: Final = frozenset({KafkaError.ILLEGAL_GENERATION, KafkaError.UNKNOWN_MEMBER_ID, KafkaError.REBALANCE_IN_PROGRESS})
+_NEXT_GENERATION: Final = frozenset({KafkaError.ILLEGAL_GENERATION, KafkaError.REBALANCE_IN_PROGRESS})
+"""The broker first checks that the sender is a member, and then its generation."""
 _REPLACED: Final = frozenset({KafkaError.FENCED_INSTANCE_ID, KafkaError._FENCED, KafkaError.PRODUCER_FENCED})  # noqa: SLF001
 _OF_SOME_RECORD: Final = RECORD_REFUSED | {KafkaError._INCONSISTENT, KafkaError._STATE}  # noqa: SLF001 - public constants
 """Errors of a transaction in which a record was refused: the error itself, that of the commit, or that of the next call."""
@@ -57,7 +58,11 @@ class NoPartition(InstallationFailure):
 
 
 class NotOwner(Exception):
-    """The group has reassigned this worker's partitions; its tasks in memory are obsolete."""
+    """The broker refused the membership: no transaction is possible before the next assignment, which decides about the tasks."""
+
+
+class NextGeneration(NotOwner):
+    """The group has formed its next generation, of which this worker is a member; its assignment follows soon."""
 
 
 class Replaced(Exception):
@@ -318,7 +323,9 @@ class Transactions:
             self._open().poll(0)  # the reports of undelivered records
         except KafkaException as failed:
             return Replaced(f"{error.str()}; and the abort failed: {failed.args[0].str()}")
-        if error.code() in _NOT_OURS:
+        if error.code() in _NEXT_GENERATION:
+            return NextGeneration(error.str())
+        if error.code() == KafkaError.UNKNOWN_MEMBER_ID:
             return NotOwner(error.str())
         for partition, failure in submitted.failures:
             if not isinstance(failure, KafkaException) or failure.args[0].code() in RECORD_REFUSED:

@@ -1,29 +1,32 @@
 """Edge: Faust's transport in whole fetches, selected by `broker="batched://host:port"`.
 
 Differences from the aiokafka transport that it extends: a message is a partition's fetch (its value is a `Fetched`), only committed
-records are read, partitions of one number are assigned to one worker, and no offset is committed here: the worker's transactions
-commit them.
+records are read, partitions of one number are assigned to one worker, partitions that stay with a worker do not stop for a
+rebalance, and no offset is committed here: the worker's transactions commit them.
 """
 
 import asyncio
 import time
-from collections.abc import AsyncIterator, Awaitable, Callable, Iterator, Mapping, Sequence
+from collections.abc import AsyncIterator, Awaitable, Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import Future
-from typing import Any, Final, NamedTuple, cast
+from typing import Any, Final, NamedTuple, Protocol, cast
 
 import aiokafka
 from aiokafka.consumer.fetcher import FetchResult, PartitionRecords
 from aiokafka.coordinator.assignors.range import RangePartitionAssignor
+from aiokafka.structs import TopicPartition
 from faust.transport.drivers import aiokafka as driver
 from faust.types import TP, ConsumerMessage
 from mode.threads import WorkerThread
 
 from starling_common.kafka.security import aiokafka_security, kafka_security
 from starling_stream.kafka.assignor import StickyAssignor
+from starling_stream.kafka.membership import Membership
+from starling_stream.kafka.subscription import CooperativeSubscription
 from starling_stream.model.records import ClientRecord, RawRecord
 
 Assignment = object
-"""Identifies one assignment of partitions; compared by identity. A generation can stay the same over a rejoin."""
+"""Identifies the assignment of one partition, which lasts as long as the partition stays with the worker; compared by identity."""
 
 
 _RECORDS_PER_TURN: Final = 10_000
@@ -39,7 +42,7 @@ _WAITS_UNTIL_STALE: Final = 5
 
 
 class Fetched(NamedTuple):
-    """The records of one fetch of one partition, when the broker returned it (epoch ms), and the assignment at that time.
+    """The records of one fetch of one partition, when the broker returned it (epoch ms), and the partition's assignment.
 
     `after`: the last offset of the partition's fetch before it; None for the first of the assignment, or after a seek back.
     """
@@ -64,9 +67,12 @@ class End(NamedTuple):
 
 
 class Fetch(NamedTuple):
-    """One turn of the consumer's thread: records, ends at the same instant and next offsets (`after`), by partition."""
+    """One turn of the consumer's thread, by partition: records, ends at the same instant, and last offsets before (`after`).
 
-    assignment: Assignment
+    `assignments`: of each partition assigned at that instant.
+    """
+
+    assignments: Mapping[TP, Assignment]
     records: Mapping[TP, Sequence[RawRecord]]
     ends: Mapping[TP, End]
     after: Mapping[TP, int | None]
@@ -76,39 +82,40 @@ class DeliveredOffsets:
     """The last offset of the last fetch of each partition, from which the receiver detects a missing fetch."""
 
     def __init__(self) -> None:
-        self._assignment: Any = None
-        self._last: dict[TP, int] = {}
+        self._last: dict[TP, tuple[Assignment, int]] = {}
 
-    def forget_stale(self, assignment: Any) -> None:
-        """Forget offsets that a new assignment, or a seek back, has made invalid. Called before records are taken."""
-        if assignment is not self._assignment or assignment is None:
-            self._assignment, self._last = assignment, {}
-            return
-        for tp in list(self._last):
-            state = assignment.state_value(tp)
-            if state is None or not state.has_valid_position or state.position <= self._last[tp]:
+    def forget_stale(self, assignments: Mapping[TP, Any]) -> None:
+        """Forget offsets that another assignment, or a seek back, has made invalid. Called before records are taken."""
+        for tp, (assignment, last) in list(self._last.items()):
+            state = assignments.get(tp)
+            if state is not assignment or not state.has_valid_position or state.position <= last:
                 del self._last[tp]
 
-    def deliver(self, assignment: Assignment, records: Mapping[TP, Sequence[RawRecord]]) -> dict[TP, int | None]:
+    def deliver(self, assignments: Mapping[TP, Assignment], records: Mapping[TP, Sequence[RawRecord]]) -> dict[TP, int | None]:
         """Note these records as delivered; return the last offset before them for each partition."""
-        if assignment is not self._assignment:
-            self._assignment, self._last = assignment, {}
-        after = {tp: self._last.get(tp) for tp in records}
-        self._last.update({tp: batch[-1].offset for tp, batch in records.items()})
+        after: dict[TP, int | None] = {}
+        for tp, batch in records.items():
+            assignment, last = self._last.get(tp, (None, None))
+            after[tp] = last if assignment is assignments[tp] else None
+            self._last[tp] = assignments[tp], batch[-1].offset
         return after
 
 
-class Membership(NamedTuple):
-    """This worker's identity in its group; it fences the worker's commits."""
-
-    group: str
-    generation: int
-    member_id: str
-    instance_id: str | None
+OnFetch = Callable[[Fetch], Awaitable[Collection[TP]]]
+"""Called with each fetch; returns the partitions whose records to deliver. The assignments of the others are over."""
 
 
-OnFetch = Callable[[Fetch], Awaitable[bool]]
-"""Called with each fetch; returns False to refuse it, because its assignment is over."""
+class Rebalances(Protocol):
+    """The receiver of the rebalances that follow the start of Faust's streams. Called on the main event loop."""
+
+    def rejoining(self) -> None:
+        """The members join again; this worker's tasks continue meanwhile."""
+
+    async def lost(self) -> None:
+        """The group has removed this worker: all its partitions may belong to others."""
+
+    async def reassigned(self, tps: Collection[TP], *, continued: bool) -> None:
+        """Take the partitions of the new generation. `continued`: those that were assigned before belonged to no other worker."""
 
 
 class _Daemon(WorkerThread):
@@ -119,10 +126,31 @@ class _Daemon(WorkerThread):
         self.daemon = True
 
 
+class RebalanceListener(driver.ConsumerRebalanceListener):
+    """Called by aiokafka in the consumer's thread. Faust takes part in the rebalances until it has started its streams."""
+
+    def on_partitions_revoked(self, revoked: Iterable[TopicPartition]) -> Awaitable[None]:
+        """Called before the worker joins the group again."""
+        thread = cast("ConsumerThread", self._thread)
+        if thread.subscription.is_of_framework:
+            return super().on_partitions_revoked(revoked)
+        return thread.on_partitions_revoked({TP(*tp) for tp in revoked})
+
+    async def on_partitions_assigned(self, assigned: Iterable[TopicPartition]) -> None:
+        """Called with the partitions of the new generation."""
+        thread = cast("ConsumerThread", self._thread)
+        if thread.subscription.is_of_framework:
+            await super().on_partitions_assigned(assigned)
+        else:
+            await thread.on_partitions_assigned({TP(*tp) for tp in assigned})
+
+
 class ConsumerThread(driver.AIOKafkaConsumerThread):
     """Owns the aiokafka consumer, on a loop of its own, so that heartbeats never wait for processing."""
 
     Worker = _Daemon
+    subscription: CooperativeSubscription
+    """Present once the consumer is created."""
 
     def _create_worker_consumer(self, transport: Any) -> aiokafka.AIOKafkaConsumer:
         conf = self.app.conf
@@ -130,7 +158,7 @@ class ConsumerThread(driver.AIOKafkaConsumerThread):
         self._delivered = DeliveredOffsets()
         self._next_at = 0.0
         assignor = cast("Consumer", self.consumer).assignor
-        return aiokafka.AIOKafkaConsumer(
+        consumer = aiokafka.AIOKafkaConsumer(
             client_id=conf.broker_client_id,
             group_id=conf.id,
             group_instance_id=conf.consumer_group_instance_id,
@@ -155,6 +183,13 @@ class ConsumerThread(driver.AIOKafkaConsumerThread):
             connections_max_idle_ms=conf.consumer_connections_max_idle_ms,
             **aiokafka_security(kafka_security()),
         )
+        # The consumer passes it to its coordinator and its fetcher when it is started.
+        self.subscription = consumer._subscription = CooperativeSubscription(self.membership, self._is_faust_started)  # noqa: SLF001
+        return consumer
+
+    def _is_faust_started(self) -> bool:
+        """Return whether the first assignment is complete: the fetcher runs, and Faust seeks no partition any more."""
+        return self.app.rebalancing_count > 0 and not self.app.rebalancing
 
     def fetch(self, active: frozenset[TP], timeout_seconds: float) -> "Future[Fetch]":
         """Request records of the active partitions from the thread; it returns at the latest after the time-out."""
@@ -180,21 +215,16 @@ class ConsumerThread(driver.AIOKafkaConsumerThread):
         consumer = self._ensure_consumer()
         consumer._coordinator.check_errors()  # noqa: SLF001
         _use_parsed_records(consumer._fetcher._records)  # noqa: SLF001
-        self._delivered.forget_stale(self.assignment_held())
+        self._delivered.forget_stale(self.subscription.assignments)
         records = await self._fetch_records(consumer, set(active), timeout=timeout_seconds, max_records=_RECORDS_PER_TURN)
         self._next_at = time.monotonic() + _FETCH_SECONDS if records else 0.0
-        # No await follows, so assignment, records and ends belong together.
-        assignment = self.assignment_held()
-        after = self._delivered.deliver(assignment, records)
-        return Fetch(assignment, records, _ends(assignment, time.time() * 1000 - self._stale_ms()), after)
+        # No await follows, so assignments, records and ends belong together.
+        assignments = self.subscription.assignments
+        after = self._delivered.deliver(assignments, records)
+        return Fetch(assignments, records, _ends(assignments, time.time() * 1000 - self._stale_ms()), after)
 
     def _stale_ms(self) -> float:
         return float(self._fetch_wait_ms * _WAITS_UNTIL_STALE)
-
-    def assignment_held(self) -> Assignment:
-        """Return the assignment in force; None before the first."""
-        subscription = self._ensure_consumer()._subscription.subscription  # noqa: SLF001
-        return None if subscription is None else subscription.assignment
 
 
 class ParsedRecords:
@@ -229,16 +259,13 @@ def _use_parsed_records(fetched: Mapping[TP, Any]) -> None:
             result._partition_records = ParsedRecords(result._partition_records)  # noqa: SLF001
 
 
-def _ends(assignment: Any, since_ms: float) -> dict[TP, End]:
+def _ends(assignments: Mapping[TP, Any], since_ms: float) -> dict[TP, End]:
     """Return the ends; a response before `since_ms` does not count.
 
     After an outage one topic's partition can be readable before another's: its records must not overtake the unread records of the
     other.
     """
-    if assignment is None:
-        return {}
-    states = ((tp, assignment.state_value(tp)) for tp in assignment.tps)
-    return {tp: _end(state, since_ms) for tp, state in states}
+    return {tp: _end(state, since_ms) for tp, state in assignments.items()}
 
 
 def _end(state: Any, since_ms: float) -> End:
@@ -253,7 +280,10 @@ class Consumer(driver.Consumer):
     POLL_SECONDS = 0.025
     """The greatest age of the ends while no record arrives: records of the other topics wait for them."""
 
+    RebalanceListener = RebalanceListener
     on_fetch: OnFetch | None = None
+    rebalances: Rebalances
+    """Set before the start."""
     assignor: StickyAssignor | None = None
     """The group's assignor; without it partitions are assigned by range."""
     _thread: ConsumerThread
@@ -270,13 +300,14 @@ class Consumer(driver.Consumer):
             await self.sleep(self.POLL_SECONDS)
             return
         fetch = await asyncio.wrap_future(self._thread.fetch(active, self.POLL_SECONDS))
-        if self.should_stop or self.on_fetch is None or not await self.on_fetch(fetch):
+        if self.should_stop or self.on_fetch is None:
             return
-        for tp, records in fetch.records.items():
+        for tp in await self.on_fetch(fetch):
+            records = fetch.records[tp]
             # Faust skips messages before the offset that it noted last. A drain that a rebalance interrupts notes it again after it
             # was cleared, so it may belong to the last assignment. The task tracks its own offsets.
             self._read_offset[tp] = None
-            fetched = Fetched(fetch.assignment, records, fetch.ends[tp].answered_ms, fetch.after[tp])
+            fetched = Fetched(fetch.assignments[tp], records, fetch.ends[tp].answered_ms, fetch.after[tp])
             yield tp, self._message_of(tp, records[-1], fetched)
 
     def _message_of(self, tp: TP, last: RawRecord, fetched: Fetched) -> ConsumerMessage:
@@ -292,9 +323,37 @@ class Consumer(driver.Consumer):
         """Leave the group permanently."""
         await asyncio.wrap_future(self._thread.leave())
 
-    def assignment_held(self) -> Assignment:
-        """Return the assignment in force."""
-        return self._thread.assignment_held()
+    def assignments(self) -> Mapping[TP, Assignment]:
+        """Return the assignment of each partition that is assigned now."""
+        return self._thread.subscription.assignments
+
+    async def on_partitions_revoked(self, revoked: set[TP]) -> None:
+        """Called before the worker joins the group again; it joins when this returns."""
+        subscription = self._thread.subscription
+        if subscription.is_of_framework:
+            await super().on_partitions_revoked(revoked)
+        elif not self.app.should_stop:
+            try:
+                if subscription.is_lost:
+                    await self.rebalances.lost()
+                else:
+                    self.rebalances.rejoining()
+            except Exception as cause:  # noqa: BLE001 - aiokafka would log it and continue
+                await self.app.crash(cause)
+
+    async def on_partitions_assigned(self, assigned: set[TP], generation_id: int = 0) -> None:
+        """Called with the partitions of the new generation; the worker sends no heartbeats until this returns."""
+        subscription = self._thread.subscription
+        if subscription.is_of_framework:
+            await super().on_partitions_assigned(assigned, generation_id)
+        elif not self.app.should_stop:
+            try:
+                await self.app.topics.on_partitions_assigned(assigned)  # the agent receives these partitions
+                await self.rebalances.reassigned(assigned, continued=subscription.has_continued)
+                self._paused_partitions.intersection_update(assigned if subscription.has_continued else ())
+                self._set_active_tps(assigned)  # last: records of a new partition follow its task
+            except Exception as cause:  # noqa: BLE001 - as above
+                await self.app.crash(cause)
 
 
 class Transport(driver.Transport):

@@ -21,6 +21,8 @@ AFTER_RESTORE: Final = "after_restore"
 """After a task was restored, or its standby promoted, before it runs."""
 AFTER_FAILURE: Final = "after_failure"
 """After the position of a batch that failed was stored."""
+BEFORE_RELEASE: Final = "before_release"
+"""After a new assignment, before the tasks stop whose partitions moved to another worker."""
 FAILPOINTS: Final = (
     AFTER_FOLD,
     AFTER_TIMERS,
@@ -32,6 +34,7 @@ FAILPOINTS: Final = (
     AFTER_FLUSH,
     AFTER_RESTORE,
     AFTER_FAILURE,
+    BEFORE_RELEASE,
 )
 
 _TOO_LARGE_BYTES: Final = 3 * 1024 * 1024

@@ -106,7 +106,7 @@ class AssignedTasks(Generic[S]):
         self._closed = False
         self._history: RangeConsumers | None = None
         self.claim = self._claim()
-        """This worker's claim as of the last revocation, for the next join. Read by the consumer's thread."""
+        """This worker's claim as of the last revocation or `update_claim`, for the next join. Read by the consumer's thread."""
         self._threads = ThreadPoolExecutor(_RESTORES, thread_name_prefix="restore")
 
     def tasks(self) -> list[Task[S]]:
@@ -115,7 +115,7 @@ class AssignedTasks(Generic[S]):
 
     def refusals(self) -> dict[int, str]:
         """Return partition -> why it is not processed until an operator has changed its offsets."""
-        return {number: assigned.refusal for number, assigned in self._assigned.items() if assigned.refusal is not None}
+        return {number: assigned.refusal for number, assigned in list(self._assigned.items()) if assigned.refusal is not None}
 
     def running(self) -> list[Task[S]]:
         """Return the restored tasks."""
@@ -141,9 +141,15 @@ class AssignedTasks(Generic[S]):
         return TaskHistory(assigned, self._history, processor)
 
     def assign(self, partitions: Sequence[int], standbys: Collection[int], generation: int) -> None:
-        """Start to restore these partitions and to follow the standbys; close the stores of others. Returns at once."""
+        """Start to restore these partitions, unless they are assigned already, and to follow the standbys. Returns at once.
+
+        The stores of partitions that were revoked, and are not assigned again, are closed.
+        """
         loop = asyncio.get_running_loop()
         for number in partitions:
+            if number in self._assigned:
+                self._assigned[number].task.generation = generation
+                continue
             assigned = AssignedTask(Task(self._service, number, generation), self._dependencies.plan(number))
             before = self._revoked.pop(number, None)
             self._assigned[number] = assigned
@@ -174,33 +180,36 @@ class AssignedTasks(Generic[S]):
             log(__name__).info("orphaned_stores_deleted", directories=[path.name for path in gone])
             self._threads.submit(delete, gone)
 
-    def interrupt(self) -> None:
-        """Interrupt the threads that read the broker for a partition; the tasks stay."""
-        for assigned in self._assigned.values():
-            assigned.stop.set()
+    def interrupt(self, partitions: Collection[int]) -> None:
+        """Interrupt the threads that read the broker for these partitions; the tasks stay."""
+        for number in partitions:
+            self._assigned[number].stop.set()
 
-    def revoke(self) -> None:
-        """Drop all memory and interrupt the threads. Stores stay open until the next assignment."""
-        for number, assigned in self._assigned.items():
+    def revoke(self, partitions: Collection[int]) -> None:
+        """Drop the memory of these partitions and interrupt their threads. Stores stay open until the next assignment."""
+        for number in partitions:
+            assigned = self._revoked[number] = self._assigned.pop(number)
             assigned.end()
             self._dependencies.flusher.release(number)
             self._dependencies.gauges.phase(number, assigned.task.phase)
-            self._revoked[number] = assigned
-        self._assigned = {}
+        self.update_claim()
+
+    def update_claim(self) -> None:
+        """Prepare this worker's claim for the next join."""
         self.claim = self._claim()
 
     def _claim(self) -> Claim:
-        dependencies, revoked = self._dependencies, self._revoked
-        ran = {number: assigned.store for number, assigned in revoked.items() if assigned.store is not None}
+        dependencies, tasks = self._dependencies, self._revoked | self._assigned
+        ran = {number: assigned.store for number, assigned in tasks.items() if assigned.store is not None}
         stores = dict.fromkeys(stores_in(dependencies.directory), NOT_OPENED) | dependencies.standbys.positions()
         stores |= {number: store.position() or 0 for number, store in ran.items()}
-        generation = max((assigned.task.generation for assigned in revoked.values()), default=-1)
+        generation = max((assigned.task.generation for assigned in tasks.values()), default=-1)
         return Claim(generation, tuple(sorted(ran)), stores, dependencies.replicas)
 
     async def close(self) -> None:
         """Close every store."""
         self._closed = True
-        self.revoke()
+        self.revoke(list(self._assigned))
         gone, self._revoked = self._revoked, {}
         for assigned in gone.values():
             await self._close_store(assigned)

@@ -1,7 +1,7 @@
 """Edge: the Faust app of a worker. It passes assignments to the runner and fetches to their tasks."""
 
 import asyncio
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping
 from typing import Any, Final, cast
 
 import faust
@@ -15,7 +15,7 @@ from starling_common.time.instants import wall_clock_micros
 from starling_common.wire import RegistryUnavailable
 from starling_stream.fold.merge import Arrival
 from starling_stream.kafka.assignor import StickyAssignor
-from starling_stream.kafka.transport import Consumer, End, Fetch, Fetched
+from starling_stream.kafka.transport import Assignment, Consumer, End, Fetch, Fetched
 from starling_stream.model.settings import StreamSettings
 from starling_stream.worker.assigned_tasks import AssignedTasks
 from starling_stream.worker.installation import Installation
@@ -33,16 +33,21 @@ class Group:
         self._buffered_records = installation.settings.buffered_records
         self.app = faust_app(installation.group, installation.settings)
         self._consumer = cast("Consumer", self.app.consumer)
-        self._assignment: object = None
+        self._assignments: Mapping[TP, Assignment] = {}
+        """Those of the tasks; the consumer's may be newer."""
         self._paused: set[TP] = set()
         self._ends: Mapping[TP, End] = {}
         self.assigned = False
         """Whether an assignment is in force."""
 
     def connect(self, assigned_tasks: AssignedTasks[Any], runner: Runner, crash: Callable[[BaseException], None]) -> None:
-        """Connect the parts. Called once, before the app is started; `crash` ends the worker."""
+        """Connect the parts. Called once, before the app is started; `crash` ends the worker.
+
+        The signals of the app come with the first assignment; the consumer calls this object for later ones.
+        """
         self._assigned_tasks, self._runner, self._crash = assigned_tasks, runner, crash
         self._consumer.on_fetch = self._on_fetch
+        self._consumer.rebalances = self
         self._assignor = self._consumer.assignor = StickyAssignor(lambda: assigned_tasks.claim)
         self.app.on_partitions_assigned.connect(self._on_assigned)
         self.app.on_partitions_revoked.connect(self._on_revoked)
@@ -88,12 +93,12 @@ class Group:
             self._runner.wake()
 
     async def _deliver(self, topic: str, partition: int, fetched: Fetched) -> None:
-        """Pass a fetch to its task, unless its assignment is over; waits for the registry if decoding needs it."""
+        """Pass a fetch to its task, unless the partition moved meanwhile; waits for the registry if decoding needs it."""
         while True:
             try:
                 async with self._runner.processor:
                     task = self._assigned_tasks.task(partition)
-                    if task is not None and fetched.assignment is self._assignment:
+                    if task is not None and fetched.assignment is self._assignments.get(TP(topic, partition)):
                         task.receive(topic, fetched.records, Arrival(wall_clock_micros(), fetched.answered_ms), fetched.after)
             except RegistryUnavailable as cause:
                 log(__name__).warning("registry_unavailable", topic=topic, partition=partition, error=str(cause))
@@ -101,29 +106,54 @@ class Group:
             else:
                 return
 
-    async def _on_fetch(self, fetch: Fetch) -> bool:
-        while fetch.assignment is not self._assignment:
-            if fetch.assignment is not self._consumer.assignment_held():
-                return False
-            # The assignment is new and its tasks are about to be created: the fetch waits for them.
+    async def _on_fetch(self, fetch: Fetch) -> Collection[TP]:
+        while self._precedes_tasks(fetch):
             await asyncio.sleep(0.01)
-        self._ends = fetch.ends
-        self._assigned_tasks.note_fetch(fetch.records, fetch.ends)
+        records, ends = fetch.records, fetch.ends
+        if fetch.assignments is not self._assignments:
+            # A rebalance is in progress, or was meanwhile; the partitions that stay are not affected.
+            stays = {tp for tp, assignment in self._assignments.items() if fetch.assignments.get(tp) is assignment}
+            records = {tp: batch for tp, batch in records.items() if tp in stays}
+            ends = {tp: end for tp, end in ends.items() if tp in stays}
+        self._ends = ends
+        self._assigned_tasks.note_fetch(records, ends)
         self._runner.wake()
-        return True
+        return records.keys()
 
-    async def _on_assigned(self, _: Any, /, *given: Any, signal: Any, **__: Any) -> None:  # noqa: ARG002
-        tps: Sequence[TP] = given[0]
-        partitions, standbys = sorted({tp.partition for tp in tps}), self._assignor.standbys
-        await self._runner.assigned(partitions, standbys, self._consumer.membership())
-        self._assignment = self._consumer.assignment_held()
-        self.assigned = True
+    def _precedes_tasks(self, fetch: Fetch) -> bool:
+        """Return whether the fetch has records for tasks that are about to be created: it waits for them."""
+        if fetch.assignments is self._assignments:
+            return False
+        present = self._consumer.assignments()
+        return any(
+            fetch.assignments[tp] is not self._assignments.get(tp) and fetch.assignments[tp] is present.get(tp)
+            for tp in fetch.records
+        )
 
-    async def _on_revoked(self, _: Any, /, *__: Any, signal: Any, **___: Any) -> None:  # noqa: ARG002
+    def rejoining(self) -> None:
+        """Report what this worker has to the next assignment; its tasks continue meanwhile."""
+        self._assigned_tasks.update_claim()
+
+    async def lost(self) -> None:
+        """Stop all tasks: the group has removed this worker."""
         self.assigned = False
-        self._assignment = None
+        self._assignments = {}
         self._paused.clear()
         await self._runner.revoked()
+
+    async def reassigned(self, tps: Collection[TP], *, continued: bool) -> None:
+        """Take over these partitions. `continued`: tasks of partitions that were assigned before go on as they are."""
+        partitions, standbys = sorted({tp.partition for tp in tps}), self._assignor.standbys
+        await self._runner.assigned(partitions, standbys, self._consumer.membership(), continued=continued)
+        self._assignments = self._consumer.assignments()
+        self._paused.intersection_update(tps if continued else ())
+        self.assigned = True
+
+    async def _on_assigned(self, _: Any, /, *given: Any, signal: Any, **__: Any) -> None:  # noqa: ARG002
+        await self.reassigned(given[0], continued=False)
+
+    async def _on_revoked(self, _: Any, /, *__: Any, signal: Any, **___: Any) -> None:  # noqa: ARG002
+        await self.lost()
 
 
 def faust_app(group: str, settings: StreamSettings) -> faust.App:

@@ -13,9 +13,9 @@ from starling_common.telemetry.logs import log
 from starling_common.time.instants import wall_clock_micros
 from starling_stream.fold.batches import Batches
 from starling_stream.fold.task import Step, Task
-from starling_stream.kafka.transactions import Aborted, NotOwner, Offset, OutputRefused, Submitted, Transactions
-from starling_stream.kafka.transport import Membership
-from starling_stream.model.failpoints import AFTER_FOLD, AFTER_SLICE, AFTER_STORE, AFTER_TIMERS, Failpoints
+from starling_stream.kafka.membership import Membership
+from starling_stream.kafka.transactions import Aborted, NextGeneration, NotOwner, Offset, OutputRefused, Submitted, Transactions
+from starling_stream.model.failpoints import AFTER_FOLD, AFTER_SLICE, AFTER_STORE, AFTER_TIMERS, BEFORE_RELEASE, Failpoints
 from starling_stream.model.ports import Sealed, StateFlusher
 from starling_stream.model.processor import History
 from starling_stream.state.metrics import Gauges
@@ -82,6 +82,7 @@ class Runner:
         self._rejoin_seconds = rejoin_seconds
         self._membership: Membership | None = None
         self._lost_at: float | None = None
+        """When the broker refused the membership. No batch starts before the next assignment."""
         self._in_flight: _InFlight | None = None
         self._stopping = False
         self._wake = asyncio.Event()
@@ -94,7 +95,7 @@ class Runner:
 
     @property
     def fenced(self) -> bool:
-        """Return whether the group removed this worker, which has not rejoined."""
+        """Return whether the broker refused the membership, and no assignment has followed."""
         return self._lost_at is not None
 
     def silent_history(self) -> tuple[int, float]:
@@ -121,35 +122,61 @@ class Runner:
     async def stop(self) -> None:
         """Await the commit in progress and start no other."""
         self._stopping = True
-        self._dependencies.assigned_tasks.interrupt()
+        self._dependencies.assigned_tasks.interrupt({task.partition for task in self._dependencies.assigned_tasks.tasks()})
         self.wake()
         async with self._turn_lock:
             await self._await_commit(())
             await self._end_preparation()
         self._thread.shutdown(wait=True)
 
-    async def assigned(self, partitions: Sequence[int], standbys: Collection[int], membership: Membership) -> None:
-        """Take over these partition numbers from the group, and the standby copies to keep."""
+    async def assigned(
+        self, partitions: Sequence[int], standbys: Collection[int], membership: Membership, *, continued: bool = False
+    ) -> None:
+        """Take over these partition numbers from the group, and the standby copies to keep.
+
+        `continued`: the tasks of partitions that were assigned before go on. The others stop after the commit in progress, which
+        the broker refuses if it is too late. So no transaction has the offsets of a partition under a generation that assigned
+        it to another worker.
+        """
+        assigned_tasks = self._dependencies.assigned_tasks
+        before = {task.partition for task in assigned_tasks.tasks()}
+        kept = before & set(partitions) if continued else set()
+        gone = before - kept
+        if gone:
+            self._dependencies.failpoints.passed(BEFORE_RELEASE)
+            assigned_tasks.interrupt(gone)
         async with self._turn_lock:
+            if self._stopping:
+                return
+            await self._await_commit(())
+            if self._preparation is not None and self._preparation.task.partition in gone:
+                await self._end_preparation()
+            assigned_tasks.revoke(gone)
             self._membership = membership
             self._lost_at = None
-            self._dependencies.assigned_tasks.assign(partitions, standbys, membership.generation)
-        log(__name__).info("assigned", partitions=list(partitions), standbys=sorted(standbys), generation=membership.generation)
+            assigned_tasks.assign(partitions, standbys, membership.generation)
+        numbers = {"partitions": list(partitions), "continued": sorted(kept), "standbys": sorted(standbys)}
+        log(__name__).info("assigned", **numbers, generation=membership.generation)
         self.wake()
 
     async def revoked(self) -> None:
         """Give all partitions back to the group, after the commit in progress."""
-        self._dependencies.assigned_tasks.interrupt()
+        everything = {task.partition for task in self._dependencies.assigned_tasks.tasks()}
+        self._dependencies.assigned_tasks.interrupt(everything)
         async with self._turn_lock:
+            if self._stopping:
+                return
             await self._await_commit(())
             await self._end_preparation()
-            self._dependencies.assigned_tasks.revoke()
+            self._dependencies.assigned_tasks.revoke(everything)
 
     async def _turn(self) -> bool:
         """Run one batch; return False if there was nothing to do."""
         dependencies = self._dependencies
         self.last_turn = monotonic()
-        self._check_lost()
+        if self._lost_at is not None:
+            self._check_lost(self._lost_at)
+            return False
         self._flow()
         behind_seconds = dependencies.flusher.pressure()
         if behind_seconds > 0:
@@ -264,9 +291,10 @@ class Runner:
             await asyncio.sleep(0.2)
             return False
         except NotOwner as cause:
-            log(__name__).warning("fenced", error=str(cause))
-            self._dependencies.gauges.aborted("fenced")
-            self._dependencies.assigned_tasks.revoke()
+            reason = "rebalanced" if isinstance(cause, NextGeneration) else "fenced"
+            log(__name__).warning(reason, error=str(cause))
+            self._dependencies.gauges.aborted(reason)
+            _roll_back(tasks, [*in_flight.steps, *following])
             self._lost_at = monotonic()
             return False
         for step in in_flight.steps:
@@ -274,14 +302,14 @@ class Runner:
         self._dependencies.gauges.committed(in_flight.steps, seconds, monotonic() - in_flight.began)
         return True
 
-    def _check_lost(self) -> None:
-        if self._lost_at is not None and monotonic() - self._lost_at > self._rejoin_seconds:
+    def _check_lost(self, lost_at: float) -> None:
+        if monotonic() - lost_at > self._rejoin_seconds:
             raise LostGroup(f"removed from the group, and did not rejoin within {self._rejoin_seconds} s")
 
     async def _sleep(self) -> None:
         seconds = _IDLE_SECONDS
         tasks = self._dependencies.assigned_tasks.tasks()
-        release = None if self._is_committing() else self._dependencies.batches.next_release(tasks)
+        release = None if self._is_committing() or self._lost_at is not None else self._dependencies.batches.next_release(tasks)
         if release is not None:
             seconds = min(seconds, max(0.0005, (release - wall_clock_micros()) / 1e6))
         handle = asyncio.get_running_loop().call_later(seconds, self._wake.set)
