@@ -1,12 +1,11 @@
 """The tasks of partitions that stay receive their fetches during a rebalance, and no task receives those of another assignment."""
 
 import asyncio
-from collections.abc import Collection, Mapping
+from collections.abc import Awaitable, Callable, Collection, Mapping
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any, cast
 
-import pytest
 from faust.types import TP
 
 from starling_stream.kafka.membership import Membership
@@ -74,13 +73,17 @@ class Worker:
         await self.group._deliver(tp.topic, tp.partition, Fetched(fetch.assignments[tp], RECORDS, 0, None))
 
 
-@pytest.fixture
-def worker(tmp_path: Path) -> Worker:
-    return Worker(tmp_path)
+def _in_loop(path: Path, scenario: Callable[[Worker], Awaitable[None]]) -> None:
+    """Run the scenario; the Faust app needs a running loop."""
+
+    async def lived() -> None:
+        await scenario(Worker(path))
+
+    asyncio.run(asyncio.wait_for(lived(), 60))
 
 
-def test_a_fetch_of_the_next_assignment_reaches_the_tasks_that_stay_at_once(worker: Worker) -> None:
-    async def rebalanced() -> None:
+def test_a_fetch_of_the_next_assignment_reaches_the_tasks_that_stay_at_once(tmp_path: Path) -> None:
+    async def rebalanced(worker: Worker) -> None:
         await worker.group.reassigned([STAYS, GOES], continued=False)
         late = worker.fetch([STAYS, GOES])
         worker.held = {STAYS: "stays", COMES: "comes"}  # the consumer is ahead of the tasks
@@ -92,13 +95,13 @@ def test_a_fetch_of_the_next_assignment_reaches_the_tasks_that_stay_at_once(work
         for tp in (STAYS, GOES):
             await worker.deliver(late, tp)
         assert worker.received == [0]
+        assert worker.assigned == [([0, 1], False), ([0, 2], True)]
 
-    asyncio.run(rebalanced())
-    assert worker.assigned == [([0, 1], False), ([0, 2], True)]
+    _in_loop(tmp_path, rebalanced)
 
 
-def test_records_of_a_partition_that_is_about_to_be_taken_over_wait_for_its_task(worker: Worker) -> None:
-    async def rebalanced() -> None:
+def test_records_of_a_partition_that_is_about_to_be_taken_over_wait_for_its_task(tmp_path: Path) -> None:
+    async def rebalanced(worker: Worker) -> None:
         await worker.group.reassigned([STAYS, GOES], continued=False)
         worker.held = {STAYS: "stays", COMES: "comes"}
         waiting = asyncio.create_task(cast("Any", worker.group._on_fetch(worker.fetch([STAYS, COMES]))))
@@ -107,11 +110,11 @@ def test_records_of_a_partition_that_is_about_to_be_taken_over_wait_for_its_task
         await worker.group.reassigned([STAYS, COMES], continued=True)
         assert set(await waiting) == {STAYS, COMES}
 
-    asyncio.run(asyncio.wait_for(rebalanced(), 60))
+    _in_loop(tmp_path, rebalanced)
 
 
-def test_a_fetch_before_a_partition_returned_is_dropped(worker: Worker) -> None:
-    async def rebalanced() -> None:
+def test_a_fetch_before_a_partition_returned_is_dropped(tmp_path: Path) -> None:
+    async def rebalanced(worker: Worker) -> None:
         await worker.group.reassigned([STAYS, GOES], continued=False)
         before = worker.fetch([STAYS, GOES])
         worker.held = {STAYS: "stays", GOES: "again"}
@@ -120,11 +123,11 @@ def test_a_fetch_before_a_partition_returned_is_dropped(worker: Worker) -> None:
         await worker.deliver(before, GOES)
         assert worker.received == []
 
-    asyncio.run(rebalanced())
+    _in_loop(tmp_path, rebalanced)
 
 
-def test_a_worker_joins_again_with_a_present_claim_and_stays_assigned(worker: Worker) -> None:
-    async def rebalanced() -> None:
+def test_a_worker_joins_again_with_a_present_claim_and_stays_assigned(tmp_path: Path) -> None:
+    async def rebalanced(worker: Worker) -> None:
         await worker.group.reassigned([STAYS], continued=False)
         worker.group.rejoining()
         assert (worker.claims, worker.group.assigned) == (1, True)
@@ -137,4 +140,4 @@ def test_a_worker_joins_again_with_a_present_claim_and_stays_assigned(worker: Wo
         worker.held = {STAYS: "and again"}
         assert not await waiting
 
-    asyncio.run(asyncio.wait_for(rebalanced(), 60))
+    _in_loop(tmp_path, rebalanced)

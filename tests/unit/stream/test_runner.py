@@ -232,7 +232,7 @@ def test_the_past_of_a_task_that_stays_is_read_on_over_a_rebalance() -> None:
     past, batches = _Past(), _Switched()
 
     async def rebalance(runner: Runner) -> None:
-        await runner.assigned([0], (), Membership("g", 2, "m", None), continued=True)
+        await runner.assigned([0, 1, 2], (), Membership("g", 2, "m", None), continued=True)
         assert runner.silent_history()[0] == 0
         past.read.set()
         while runner.silent_history()[0] == 0:  # noqa: ASYNC110 - a thread ends
@@ -273,11 +273,11 @@ class _Refusing(_Slow):
 
 
 class _Rebalanced:
-    """Tasks 0 and 1 of a worker, with a batch that the broker refuses; `calls` in their order."""
+    """Tasks 0 and 1 of a worker. The broker refuses the first batch, on which the second is folded; `calls` in their order."""
 
-    def __init__(self, refusal: Exception) -> None:
+    def __init__(self, refusal: Exception, count: int = 2) -> None:
         self.broker = _Refusing(refusal)
-        self.batches = _Few(are_small=True, count=2)
+        self.batches = _Few(are_small=True, count=count)
         self.calls: list[tuple[object, ...]] = []
         self.tasks = [self._task(number) for number in (0, 1)]
         self.aborted: list[str] = []
@@ -307,7 +307,7 @@ class _Rebalanced:
         self.tasks = [task for task in self.tasks if task.partition not in numbers]
 
     async def refused(self) -> "asyncio.Task[None]":
-        """Run until the first batch is rolled back."""
+        """Run until both batches are rolled back."""
         await self.runner.assigned([0, 1], (), Membership("g", 7, "m", None), continued=True)
         self.calls.clear()
         running = asyncio.create_task(self.runner.run())
@@ -320,7 +320,7 @@ class _Rebalanced:
 def test_a_batch_that_the_next_generation_refuses_is_folded_again_once_the_task_is_assigned_again(
     refusal: Exception, reason: str
 ) -> None:
-    made = _Rebalanced(refusal)
+    made = _Rebalanced(refusal, count=3)
 
     async def lived() -> None:
         running = await made.refused()
@@ -328,7 +328,7 @@ def test_a_batch_that_the_next_generation_refuses_is_folded_again_once_the_task_
         for _ in range(3):  # no batch is folded before the assignment
             made.runner.wake()
             await asyncio.sleep(0.01)
-        assert (made.calls, made.batches.folded) == ([("roll_back", 0, 1)], 1)
+        assert (made.calls, made.batches.folded) == ([("roll_back", 0, 2)], 2)
         await made.runner.assigned([0, 2], (), Membership("g", 8, "m", None), continued=True)
         assert not made.runner.fenced
         await asyncio.to_thread(made.broker.committed.wait, 30)
@@ -336,7 +336,7 @@ def test_a_batch_that_the_next_generation_refuses_is_folded_again_once_the_task_
         await running
 
     asyncio.run(asyncio.wait_for(lived(), 60))
-    assert made.calls == [("roll_back", 0, 1), ("revoke", [1]), ("assign", [0, 2], 8), ("committed", 0)]
+    assert made.calls == [("roll_back", 0, 2), ("revoke", [1]), ("assign", [0, 2], 8), ("committed", 0)]
     assert (made.broker.generations, made.aborted) == ([7, 8], [reason])
 
 
@@ -350,7 +350,7 @@ def test_all_tasks_begin_again_if_none_may_continue() -> None:
         await running
 
     asyncio.run(asyncio.wait_for(lived(), 60))
-    assert made.calls == [("roll_back", 0, 1), ("revoke", [0, 1]), ("assign", [0, 1], 9)]
+    assert made.calls == [("roll_back", 0, 2), ("revoke", [0, 1]), ("assign", [0, 1], 9)]
 
 
 def test_a_worker_that_stops_takes_no_new_partitions() -> None:
@@ -364,4 +364,4 @@ def test_a_worker_that_stops_takes_no_new_partitions() -> None:
         await made.runner.revoked()
 
     asyncio.run(asyncio.wait_for(lived(), 60))
-    assert made.calls == [("roll_back", 0, 1)]
+    assert made.calls == [("roll_back", 0, 2)]

@@ -189,7 +189,7 @@ class ConsumerThread(driver.AIOKafkaConsumerThread):
 
     def _is_faust_started(self) -> bool:
         """Return whether the first assignment is complete: the fetcher runs, and Faust seeks no partition any more."""
-        return self.app.rebalancing_count > 0 and not self.app.rebalancing
+        return self.app.rebalancing_count > 0 and not self.app.rebalancing and self.consumer.flow_active
 
     def fetch(self, active: frozenset[TP], timeout_seconds: float) -> "Future[Fetch]":
         """Request records of the active partitions from the thread; it returns at the latest after the time-out."""
