@@ -4,12 +4,12 @@ import asyncio
 from collections.abc import Iterable
 
 import pytest
-from aiokafka.structs import TopicPartition
+from aiokafka.structs import OffsetAndMetadata, TopicPartition
 
 from starling_stream.kafka.membership import Membership
 from starling_stream.kafka.subscription import CooperativeSubscription
 
-ONE, TWO, THREE = (TopicPartition("a", number) for number in range(3))
+ONE, TWO, THREE, FOUR = (TopicPartition("a", number) for number in range(4))
 FIRST = Membership("g", 7, "m-1", "w0")
 
 
@@ -48,7 +48,24 @@ def test_a_partition_that_stays_keeps_its_position_and_its_identity() -> None:
         assert member.subscription.assignments[TWO] is member.states[TWO]
         # A later request for a committed offset reaches the assignment in force.
         member.states[TWO].fetch_committed()  # type: ignore[attr-defined]
-        assert member.subscription.subscription.assignment.requesting_committed() == [TWO]
+        assert set(member.subscription.subscription.assignment.requesting_committed()) == {TWO, THREE}
+
+    asyncio.run(rebalanced())
+
+
+@pytest.mark.parametrize(("committed", "position"), [(9, 9), (-1, None)])
+def test_the_committed_offsets_of_all_new_partitions_are_requested_at_once(committed: int, position: int | None) -> None:
+    async def rebalanced() -> None:
+        member = Member()
+        member.joins(FIRST._replace(generation=8), [TWO, THREE, FOUR])
+        assignment = member.subscription.subscription.assignment
+        assert set(assignment.requesting_committed()) == {THREE, FOUR}
+        for tp in (THREE, FOUR):
+            assignment.state_value(tp).update_committed(OffsetAndMetadata(committed, ""))
+        await asyncio.sleep(0)
+        states = [assignment.state_value(tp) for tp in (THREE, FOUR)]
+        assert [state.position if state.has_valid_position else None for state in states] == [position] * 2
+        assert [state.awaiting_reset for state in states] == [position is None] * 2
 
     asyncio.run(rebalanced())
 

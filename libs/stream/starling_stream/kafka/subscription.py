@@ -4,12 +4,15 @@ aiokafka's own protocol is eager: it returns no records from the revocation to t
 positions. Here fetches continue while the members join, and the partitions that stay keep their state, and with it their positions.
 """
 
+from asyncio import Future
 from collections.abc import Callable, Iterable, Mapping
+from functools import partial
 from types import MappingProxyType
 from typing import Any
 
-from aiokafka.consumer.subscription_state import SubscriptionState
-from aiokafka.structs import TopicPartition
+from aiokafka.consumer.fetcher import OffsetResetStrategy
+from aiokafka.consumer.subscription_state import SubscriptionState, TopicPartitionState
+from aiokafka.structs import OffsetAndMetadata, TopicPartition
 
 from starling_stream.kafka.membership import Membership, continues
 
@@ -53,5 +56,20 @@ class CooperativeSubscription(SubscriptionState):
             for tp in before.tps & after.tps:
                 state = after._tp_state[tp] = before._tp_state[tp]  # noqa: SLF001 - aiokafka has no other way to carry it over
                 state._assignment = after  # noqa: SLF001
+        if not self.is_of_framework:
+            # The client would request these offsets one after the other, and fetch nothing from their broker meanwhile.
+            for state in (state for state in after._tp_state.values() if not state.has_valid_position):  # noqa: SLF001
+                state.fetch_committed().add_done_callback(partial(_begin, state))
         self._held = membership
         self.assignments = MappingProxyType(after._tp_state)  # noqa: SLF001
+
+
+def _begin(state: TopicPartitionState, committed: "Future[OffsetAndMetadata]") -> None:
+    """Begin to fetch a new partition at its committed offset; without one, at the first retained record."""
+    if committed.cancelled() or state.has_valid_position or state.awaiting_reset:
+        return
+    offset = committed.result().offset
+    if offset < 0:
+        state.await_reset(OffsetResetStrategy.EARLIEST)
+    else:
+        state.reset_to(offset)
