@@ -6,6 +6,7 @@ import uuid
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field
+from itertools import pairwise
 
 from confluent_kafka import OFFSET_BEGINNING, Consumer, Producer, TopicPartition
 
@@ -56,7 +57,7 @@ class Load:
     def longest_pause_ms(self, partition: int, since: float) -> float:
         """Return the longest time without an output of the partition after an instant of the monotonic clock."""
         found = [at for at in self.arrivals.get(partition, []) if at >= since]
-        return max((after - before for before, after in zip(found, found[1:], strict=False)), default=0.0) * 1000
+        return max((after - before for before, after in pairwise(found)), default=0.0) * 1000
 
 
 @contextmanager

@@ -75,7 +75,9 @@ def test_only_gained_partitions_are_restored(tmp_path: Path, monkeypatch: pytest
     asyncio.run(asyncio.wait_for(rebalanced(), 60))
 
 
-def test_the_claim_of_a_worker_that_joins_again_names_the_partitions_that_run(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_claim_of_a_worker_that_joins_again_names_the_partitions_that_run(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     worker = Worker(tmp_path, monkeypatch)
     tasks = worker.tasks
 

@@ -17,7 +17,7 @@ from aiokafka.structs import OffsetAndMetadata, TopicPartition
 from starling_stream.kafka.membership import Membership, continues
 
 
-class CooperativeSubscription(SubscriptionState):
+class CooperativeSubscription(SubscriptionState):  # type: ignore[misc] # the client has no types
     """Used by the consumer's thread; the main thread reads the attributes while that thread waits for it."""
 
     def __init__(self, membership: Callable[[], Membership], is_started: Callable[[], bool]) -> None:
@@ -28,7 +28,7 @@ class CooperativeSubscription(SubscriptionState):
         self._held: Membership | None = None
         """The membership of the assignment in force; None once its partitions may belong to other workers."""
         self.is_of_framework = True
-        """Whether Faust handles the present rebalance: it stops all partitions, and starts its streams with the first assignment."""
+        """Whether Faust handles the present rebalance: it stops all partitions, and starts its streams with the first one."""
         self.has_continued = False
         """Whether the partitions that the last two assignments have in common continued."""
         self.assignments: Mapping[Any, object] = MappingProxyType({})
@@ -48,7 +48,7 @@ class CooperativeSubscription(SubscriptionState):
 
     def assign_from_subscribed(self, assignment: Iterable[TopicPartition]) -> None:
         """Called with the partitions of the new generation."""
-        before = None if self._subscription is None else self._subscription.assignment
+        before: Any = self._subscription.assignment
         super().assign_from_subscribed(assignment)
         after, membership = self._subscription.assignment, self._membership_now()
         self.has_continued = before is not None and continues(self._held, membership)

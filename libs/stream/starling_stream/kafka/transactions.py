@@ -1,7 +1,7 @@
 """Adapter: one Kafka transaction a batch, with outputs, changelog, dead letters and input offsets."""
 
 import faulthandler
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from functools import partial
 from threading import Event
 from time import monotonic
@@ -22,8 +22,6 @@ from starling_stream.model.meta import encode_meta
 from starling_stream.model.ports import Refusal, Sealed
 from starling_stream.model.rows import META_KEY, NEVER, row_state, row_version
 
-_NEXT_GENERATION: Final = frozenset({KafkaError.ILLEGAL_GENERATION, KafkaError.REBALANCE_IN_PROGRESS})
-"""The broker first checks that the sender is a member, and then its generation."""
 _REPLACED: Final = frozenset({KafkaError.FENCED_INSTANCE_ID, KafkaError._FENCED, KafkaError.PRODUCER_FENCED})  # noqa: SLF001
 _OF_SOME_RECORD: Final = RECORD_REFUSED | {KafkaError._INCONSISTENT, KafkaError._STATE}  # noqa: SLF001 - public constants
 """Errors of a transaction in which a record was refused: the error itself, that of the commit, or that of the next call."""
@@ -67,6 +65,14 @@ class NextGeneration(NotOwner):
 
 class Replaced(Exception):
     """Another process uses this worker's transactional id, or the producer cannot recover: the worker must end."""
+
+
+_NOT_OURS: Final[Mapping[int, type[NotOwner]]] = {
+    KafkaError.UNKNOWN_MEMBER_ID: NotOwner,
+    KafkaError.ILLEGAL_GENERATION: NextGeneration,
+    KafkaError.REBALANCE_IN_PROGRESS: NextGeneration,
+}
+"""The broker compares the generation of a member only."""
 
 
 class Offset(NamedTuple):
@@ -323,10 +329,8 @@ class Transactions:
             self._open().poll(0)  # the reports of undelivered records
         except KafkaException as failed:
             return Replaced(f"{error.str()}; and the abort failed: {failed.args[0].str()}")
-        if error.code() in _NEXT_GENERATION:
-            return NextGeneration(error.str())
-        if error.code() == KafkaError.UNKNOWN_MEMBER_ID:
-            return NotOwner(error.str())
+        if error.code() in _NOT_OURS:
+            return _NOT_OURS[error.code()](error.str())
         for partition, failure in submitted.failures:
             if not isinstance(failure, KafkaException) or failure.args[0].code() in RECORD_REFUSED:
                 return OutputRefused(partition, failure)

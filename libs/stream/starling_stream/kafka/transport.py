@@ -82,13 +82,13 @@ class DeliveredOffsets:
     """The last offset of the last fetch of each partition, from which the receiver detects a missing fetch."""
 
     def __init__(self) -> None:
-        self._last: dict[TP, tuple[Assignment, int]] = {}
+        self._last: dict[TP, tuple[Any, int]] = {}
 
     def forget_stale(self, assignments: Mapping[TP, Any]) -> None:
         """Forget offsets that another assignment, or a seek back, has made invalid. Called before records are taken."""
         for tp, (assignment, last) in list(self._last.items()):
             state = assignments.get(tp)
-            if state is not assignment or not state.has_valid_position or state.position <= last:
+            if state is not assignment or not assignment.has_valid_position or assignment.position <= last:
                 del self._last[tp]
 
     def deliver(self, assignments: Mapping[TP, Assignment], records: Mapping[TP, Sequence[RawRecord]]) -> dict[TP, int | None]:

@@ -107,7 +107,7 @@ class Group:
                 return
 
     async def _on_fetch(self, fetch: Fetch) -> Collection[TP]:
-        while self._precedes_tasks(fetch):
+        while self._precedes_tasks(fetch):  # noqa: ASYNC110 - or until another assignment, of which only the consumer's thread knows
             await asyncio.sleep(0.01)
         records, ends = fetch.records, fetch.ends
         if fetch.assignments is not self._assignments:
