@@ -37,6 +37,9 @@ def test_partitions_that_stay_are_neither_stopped_nor_restored(rig: Rig) -> None
     with load(rig) as made:
         wait_until(lambda: len(made.arrivals) == rig.partitions, "outputs of every partition")
         since = time.monotonic()
+        time.sleep(3)  # sleep: the measured window
+        _report("nothing happens", made, since, {0, 1, 2, 3})
+        since = time.monotonic()
         second = rig.start("w1", **LONG)
         wait_until(second.ready, "the second worker")
         wait_until(lambda: len(_restored(second)) == 2, "the second worker to have its share")

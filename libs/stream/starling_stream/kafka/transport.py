@@ -86,9 +86,9 @@ class DeliveredOffsets:
 
     def forget_stale(self, assignments: Mapping[TP, Any]) -> None:
         """Forget offsets that another assignment, or a seek back, has made invalid. Called before records are taken."""
-        for tp, (assignment, last) in list(self._last.items()):
-            state = assignments.get(tp)
-            if state is not assignment or not assignment.has_valid_position or assignment.position <= last:
+        for tp, (state, last) in list(self._last.items()):
+            is_same = assignments.get(tp) is state
+            if not is_same or not state.has_valid_position or state.position <= last:
                 del self._last[tp]
 
     def deliver(self, assignments: Mapping[TP, Assignment], records: Mapping[TP, Sequence[RawRecord]]) -> dict[TP, int | None]:
