@@ -36,15 +36,28 @@ class Worker:
         self.received: list[int] = []
         self.assigned: list[tuple[list[int], bool]] = []
         self.claims = 0
+        self.polls = 0
         tasks = SimpleNamespace(note_fetch=self._note, task=self._task, claim=None, update_claim=self._claim)
         runner = SimpleNamespace(wake=lambda: None, processor=ProcessorLock(), assigned=self._assigned, revoked=self._revoked)
         self.group = Group(cast("Any", SimpleNamespace(topics=("in",), settings=settings, group="g")))
         self.group.connect(cast("Any", tasks), cast("Any", runner), self._crash)
         self.held: Mapping[TP, Assignment] = {STAYS: "stays", GOES: "goes"}
         consumer = cast("Any", self.group._consumer)
-        consumer.assignments = lambda: self.held
+        consumer.assignments = self._present
         consumer.membership = lambda: Membership("g", 7, "m", "w0")
         consumer.on_fetch = self.group._on_fetch
+
+    def _present(self) -> Mapping[TP, Assignment]:
+        self.polls += 1
+        return self.held
+
+    async def waits(self, fetch: Fetch) -> "asyncio.Task[Collection[TP]]":
+        """Return the delivery of a fetch that waits for its tasks."""
+        before, waiting = self.polls, asyncio.create_task(cast("Any", self.group._on_fetch(fetch)))
+        while self.polls < before + 3:  # noqa: ASYNC110 - it polls too
+            await asyncio.sleep(0.001)
+        assert not waiting.done()
+        return waiting
 
     def _note(self, batches: Mapping[TP, Any], ends: Mapping[TP, Any]) -> None:
         self.noted.append((set(batches), set(ends)))
@@ -104,9 +117,7 @@ def test_records_of_a_partition_that_is_about_to_be_taken_over_wait_for_its_task
     async def rebalanced(worker: Worker) -> None:
         await worker.group.reassigned([STAYS, GOES], continued=False)
         worker.held = {STAYS: "stays", COMES: "comes"}
-        waiting = asyncio.create_task(cast("Any", worker.group._on_fetch(worker.fetch([STAYS, COMES]))))
-        await asyncio.sleep(0.03)
-        assert not waiting.done()
+        waiting = await worker.waits(worker.fetch([STAYS, COMES]))
         await worker.group.reassigned([STAYS, COMES], continued=True)
         assert set(await waiting) == {STAYS, COMES}
 
@@ -134,9 +145,7 @@ def test_a_worker_joins_again_with_a_present_claim_and_stays_assigned(tmp_path: 
         await worker.group.lost()
         assert not worker.group.assigned
         worker.held = {STAYS: "again"}
-        waiting = asyncio.create_task(cast("Any", worker.group._on_fetch(worker.fetch([STAYS]))))
-        await asyncio.sleep(0.03)
-        assert not waiting.done()
+        waiting = await worker.waits(worker.fetch([STAYS]))
         worker.held = {STAYS: "and again"}
         assert not await waiting
 
