@@ -35,6 +35,7 @@ from starling_scaler.settings import ScalerSettings
 from starling_spark.jobs.backfill.settings import BackfillSettings
 from starling_spark.jobs.imports.settings import ImportSettings
 from starling_spark.jobs.profiles.settings import ProfilesSettings
+from starling_spark.jobs.sql_traits.settings import SqlTraitsSettings
 from starling_spark.lakehouse.settings import LakeSettings
 from starling_spark.session.stopping import CLOSE_SECONDS
 from tests.helm.kubernetes_types import misfits
@@ -370,6 +371,21 @@ def test_the_job_of_imports_has_the_environment_of_its_process_and_may_reach_ing
     assert settings.imports_ingest_url.startswith(f"http://{edge['metadata']['name']}.")
     assert settings.imports_ingest_url.endswith(f":{edge['spec']['ports'][0]['port']}")
     binding = named(manifests, "RoleBinding", f"{RELEASE}-imports")
+    [api] = [one for one in workloads(manifests) if one.component == "api"]
+    assert binding["subjects"][0]["name"] == api.spec["serviceAccountName"]
+
+
+def test_the_job_of_sql_traits_has_the_environment_of_its_process(monkeypatch: pytest.MonkeyPatch) -> None:
+    manifests = objects("everything")
+    [given] = [one["data"] for one in of_kind(manifests, "ConfigMap") if one["metadata"]["name"] == f"{RELEASE}-sql-traits"]
+    # The API adds the id and the port.
+    for name, value in {**given, "STARLING_INSTANCE_ID": "sql-traits", "STARLING_HTTP__PORT": "8080"}.items():
+        monkeypatch.setenv(name, value)
+    settings = SqlTraitsSettings()
+    assert (settings.lake_warehouse, settings.sql_traits_max_minutes) == ("s3a://shop-lake/starling", 30)
+    assert settings.lake_catalog == {"type": "rest", "uri": "https://catalog.example"}
+    assert any("iceberg" in jar.name for jar in settings.jars())
+    binding = named(manifests, "RoleBinding", f"{RELEASE}-sql-traits")
     [api] = [one for one in workloads(manifests) if one.component == "api"]
     assert binding["subjects"][0]["name"] == api.spec["serviceAccountName"]
 
@@ -923,6 +939,8 @@ def test_a_bad_value_is_refused_with_its_path(values: Mapping[str, Any], path: s
         ({"metrics": {"prometheusRule": {"enabled": True}}}, "metrics.prometheusRule.enabled: the cluster has no monitoring"),
         ({"spark": {"lake": {"enabled": True, "persistence": {"enabled": False}}}}, "spark.lake.warehouse: set a location"),
         ({"backfill": {"enabled": True}}, "backfill.image: set the image"),
+        ({"sqlTraits": {"enabled": True}}, "sqlTraits.image: set the image"),
+        ({"sqlTraits": {"enabled": True, "image": "x:1"}}, "sqlTraits.environment.STARLING_LAKE_WAREHOUSE: set a value"),
         ({"imports": {"enabled": True}}, "imports.image: set the image"),
         ({"imports": {"enabled": True, "image": "x:1"}}, "imports.secrets: name a secret with STARLING_IMPORTS_WRITE_KEYS"),
         (

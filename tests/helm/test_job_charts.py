@@ -14,6 +14,7 @@ from starling_api.jobs.wiring import Job, job_name
 from starling_api.settings import ApiSettings
 from starling_spark.jobs.backfill.settings import BackfillSettings
 from starling_spark.jobs.imports.settings import ImportSettings
+from starling_spark.jobs.sql_traits.settings import SqlTraitsSettings
 
 CHART: Final = Path(__file__).parents[2] / "helm/starling"
 ALL_VALUES: Final[dict[str, Any]] = yaml.safe_load((CHART / "values.yaml").read_text())
@@ -24,19 +25,26 @@ class Chart(NamedTuple):
 
     job: Job
     settings: type[BaseSettings]
+    block: str
 
     @property
     def template(self) -> str:
-        return (CHART / f"templates/{self.job}.yaml").read_text()
+        return (CHART / f"templates/{self.job.replace('_', '-')}.yaml").read_text()
 
     @property
     def values(self) -> dict[str, Any]:
-        values: dict[str, Any] = ALL_VALUES[self.job]
+        values: dict[str, Any] = ALL_VALUES[self.block]
         return values
 
 
 EVERY = pytest.mark.parametrize(
-    "chart", [Chart("backfill", BackfillSettings), Chart("imports", ImportSettings)], ids=lambda it: it.job
+    "chart",
+    [
+        Chart("backfill", BackfillSettings, "backfill"),
+        Chart("imports", ImportSettings, "imports"),
+        Chart("sql_traits", SqlTraitsSettings, "sqlTraits"),
+    ],
+    ids=lambda it: it.job,
 )
 
 

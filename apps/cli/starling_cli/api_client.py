@@ -97,6 +97,10 @@ class ApiClient:
         """Cancel an import."""
         return self._call("DELETE", f"/v1/imports/{quote(key, safe='')}")
 
+    def run_trait(self, key: str) -> Mapping[str, Any]:
+        """Queue a run of a computed trait in SQL, unless one waits or runs."""
+        return self._call("POST", f"/v1/computed-traits/{quote(key, safe='')}/run")
+
     def explain(self, user: str, key: str) -> Mapping[str, Any]:
         """Return the explanation of one user's membership in a segment."""
         return self._call("GET", f"/v1/users/{quote(user, safe='')}/explain/{quote(key, safe='')}")

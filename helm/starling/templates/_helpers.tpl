@@ -65,7 +65,7 @@ app.kubernetes.io/component: {{ .name }}
 {{- end }}
 {{- end }}
 
-{{/* The service account of the API's pods; the RoleBindings of the backfill and of imports name it. */}}
+{{/* The service account of the API's pods; the RoleBindings of the backfill, of imports and of SQL traits name it. */}}
 {{- define "starling.api.serviceAccountName" -}}
 {{- include "starling.component.serviceAccountName" (dict "root" . "name" "api" "values" .Values.api) }}
 {{- end }}

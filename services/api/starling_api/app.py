@@ -41,6 +41,7 @@ from starling_api.preview.routes import preview_router
 from starling_api.reports.routes import report_router
 from starling_api.reports.view_routes import view_router
 from starling_api.targets.routes import target_routes
+from starling_api.traits.routes import trait_run_router
 from starling_api.users.export_routes import export_router
 from starling_api.users.routes import segment_router, user_router
 from starling_api.webhooks.routes import webhook_test_routes
@@ -95,6 +96,7 @@ def _routers(metrics: Metrics, alive: Checks, ready: Checks) -> Sequence[APIRout
         batch_routes(Role.EDITOR),
         lifecycle_routes(SEGMENTS, "/v1/segments", Role.EDITOR),
         definition_routes(TRAITS, "/v1/computed-traits", Role.EDITOR),
+        trait_run_router,
         # A webhook sends personal data to an external address, so it needs an admin.
         definition_routes(WEBHOOKS, "/v1/webhooks", Role.ADMIN),
         webhook_routes(WEBHOOKS, "/v1/webhooks", Role.ADMIN),

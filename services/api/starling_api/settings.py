@@ -153,3 +153,20 @@ class ApiSettings(ServiceSettings):
     imports_volume_claim: Annotated[
         str, Field(description="kubernetes: persistent volume claim with files, mounted read-only at /imports; empty: none")
     ] = ""
+    sql_traits_runner: Annotated[
+        Literal["none", "process", "kubernetes"],
+        Field(description="where the API starts the job of SQL traits, which needs the lake; none: an operator starts it"),
+    ] = "none"
+    sql_traits_image: Annotated[str, Field(description="kubernetes: image with Spark and the packages of the platform")] = ""
+    sql_traits_namespace: Annotated[str, Field(description="kubernetes: namespace of the job")] = "default"
+    sql_traits_config_maps: Annotated[
+        str, Field(description="kubernetes: config maps with the environment of the job, comma separated")
+    ] = ""
+    sql_traits_secrets: Annotated[
+        str, Field(description="kubernetes: secrets with the environment of the job, comma separated")
+    ] = ""
+    sql_traits_service_account: Annotated[
+        str | None, Field(description="kubernetes: service account of the job; unset: that of the namespace")
+    ] = None
+    sql_traits_cpu: Annotated[str, Field(description="kubernetes: CPU request of the job")] = "2"
+    sql_traits_memory: Annotated[str, Field(description="kubernetes: memory request and limit of the job")] = "3Gi"

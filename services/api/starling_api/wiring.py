@@ -58,6 +58,9 @@ from starling_api.self_audit.service import SelfAuditService
 from starling_api.self_audit.wiring import audited_states, build_self_audit
 from starling_api.settings import ApiSettings
 from starling_api.traits.progress import TraitProgress
+from starling_api.traits.sql import SqlTraits
+from starling_api.traits.sql_store import CassandraSqlTraits
+from starling_api.traits.wiring import SqlTraitService
 from starling_api.users.exports import Exports
 from starling_api.users.queries import Queries
 from starling_api.users.read_models import CassandraAudience
@@ -88,6 +91,7 @@ class Threads:
 
     backfill: BackfillService
     imports: ImportService
+    sql_traits: SqlTraitService
     sweep: threading.Thread | None = None
 
     def failures(self) -> dict[str, str | None]:
@@ -97,6 +101,7 @@ class Threads:
             "sweep": "the thread has ended: restart this process" if ended else None,
             **self.backfill.failures(),
             **self.imports.failures(),
+            **self.sql_traits.failures(),
         }
 
 
@@ -130,6 +135,7 @@ class Api:
         self.backfill.start()
         self.self_audit.start()
         self.imports.start()
+        self.threads.sql_traits.start()
         for topic in self.followed:
             topic.start()
         serving = asyncio.ensure_future(server.serve())
@@ -138,7 +144,7 @@ class Api:
         self.threads.sweep = None
         cap.cancel()
         # At the same time: each waits for work that depends on this process.
-        stops = (self.backfill.stop, self.imports.stop, self.self_audit.stop)
+        stops = (self.backfill.stop, self.imports.stop, self.threads.sql_traits.stop, self.self_audit.stop)
         await asyncio.gather(*(asyncio.get_running_loop().run_in_executor(None, stop_job) for stop_job in stops))
         for topic in self.followed:
             await asyncio.get_running_loop().run_in_executor(None, topic.stop)
@@ -183,6 +189,8 @@ def build_api(settings: ApiSettings) -> Api:
     backfills = Backfills(backfill.runs, backfill.topics.publish, wall_clock_micros)
     trait_progress = TraitProgress(settings.kafka.brokers, registry, stage("profiles"))
     broadcasts = Broadcasts(settings.kafka.brokers, registry)
+    runner = settings.sql_traits_runner
+    sql_traits = SqlTraits(CassandraSqlTraits(database), definitions, wall_clock_ms, is_started=runner != "none")
     queries = Queries(
         definitions,
         audience,
@@ -191,6 +199,7 @@ def build_api(settings: ApiSettings) -> Api:
         settings.history_days,
         trait_progress.value,
         broadcasts.written,
+        sql_traits.shown,
     )
     list_store = CassandraLists(database)
     zone_of = Timezones(settings.timezones).of
@@ -226,6 +235,7 @@ def build_api(settings: ApiSettings) -> Api:
         reports=Reports(CassandraReports(database)),
         campaign_counts=CassandraCampaignCounts(database),
         suppressed=suppressions.of,
+        sql_traits=sql_traits,
         previews=Previews(
             Definitions(definitions),
             audience,
@@ -249,7 +259,7 @@ def build_api(settings: ApiSettings) -> Api:
         check_topic=partial(check_topic, own_brokers=settings.kafka.brokers, allow_private=settings.allow_private_addresses),
     )
     origins = [origin.strip() for origin in settings.cors_origins.split(",") if origin.strip()]
-    threads = Threads(backfill, imports)
+    threads = Threads(backfill, imports, SqlTraitService(settings, sql_traits, metrics))
 
     def ready() -> dict[str, str | None]:
         # Reads need the database alone, so an unreachable broker must not take a running process out of the load balancer: the

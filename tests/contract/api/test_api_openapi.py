@@ -21,7 +21,7 @@ GET /v1/users/{user_id}/explain/{key} · POST /v1/memberships/lookup · GET /v1/
 PUT /v1/lists/{key} · GET /v1/lists/{key} · DELETE /v1/lists/{key} · GET /v1/lists/{key}/members · PUT /v1/lists/{key}/members
 POST /v1/lists/{key}/members · DELETE /v1/lists/{key}/members
 POST /v1/computed-traits · GET /v1/computed-traits · GET /v1/computed-traits/{key} · PUT /v1/computed-traits/{key}
-DELETE /v1/computed-traits/{key}
+DELETE /v1/computed-traits/{key} · POST /v1/computed-traits/{key}/run
 POST /v1/webhooks · GET /v1/webhooks · GET /v1/webhooks/{key} · PUT /v1/webhooks/{key} · DELETE /v1/webhooks/{key}
 POST /v1/webhooks/{key}/rotate-secret · POST /v1/webhooks/{key}/enable · POST /v1/webhooks/{key}/test
 POST /v1/campaigns · GET /v1/campaigns · GET /v1/campaigns/{key} · PUT /v1/campaigns/{key} · DELETE /v1/campaigns/{key}

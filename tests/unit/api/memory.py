@@ -44,6 +44,7 @@ from starling_api.preview.previews import Previews
 from starling_api.reports.audience_report import ReportRow, ReportRun, Reports
 from starling_api.reports.campaign_report import CountedArm, CountedDay
 from starling_api.reports.views import MaterialisedViews, ViewEntry, ViewRow
+from starling_api.traits.sql import SqlTraitRow, SqlTraits
 from starling_api.users.exports import Exports
 from starling_api.users.queries import Queries
 from starling_common.kafka.clients import BrokerUnavailable
@@ -60,6 +61,7 @@ from starling_messages.person import SuppressionOf
 from starling_messages.state import PersonState
 from starling_projector.projection.rows import Position, rows_of
 from starling_rules.ledger import Run
+from starling_rules.sql_traits.runs import WAITING, TraitSql
 from tests.unit.api.memory_states import MemoryPasts, MemoryStates
 
 AUTHOR = Author(Workspace("acme"), "marketer-1", "correlation-1")
@@ -411,6 +413,31 @@ class MemoryDefinitions:
         return [one for _, one in found][:most]
 
 
+class MemorySqlTraits:
+    """`rows`: (workspace, key) -> the newest run; `runs`: the ids of all runs that were queued."""
+
+    def __init__(self) -> None:
+        self.rows: dict[tuple[str, str], SqlTraitRow] = {}
+        self.runs: list[str] = []
+
+    def every(self) -> Sequence[SqlTraitRow]:
+        return list(self.rows.values())
+
+    def of(self, workspace: str) -> Sequence[SqlTraitRow]:
+        return [row for (own, _), row in self.rows.items() if own == workspace]
+
+    def queue(self, trait: TraitSql, run: str, now_ms: int, before: SqlTraitRow | None) -> bool:
+        place = (trait.workspace, trait.key)
+        if self.rows.get(place) != before:
+            return False
+        row = before or SqlTraitRow(*place, trait.version, trait.archived, WAITING, now_ms)
+        self.rows[place] = row._replace(
+            version=trait.version, archived=trait.archived, state=WAITING, queued_at_ms=now_ms, message=None
+        )
+        self.runs.append(run)
+        return True
+
+
 @dataclass
 class MemoryAudit:
     """The table of the audit log: the rows that the projector would write for these records."""
@@ -444,6 +471,7 @@ class World:
     reports: "MemoryReports" = field(default_factory=MemoryReports)
     campaign_counts: MemoryCampaignCounts = field(default_factory=MemoryCampaignCounts)
     import_store: "MemoryImports" = field(default_factory=MemoryImports)
+    sql_trait_store: "MemorySqlTraits" = field(default_factory=MemorySqlTraits)
     list_store: MemoryLists = field(default_factory=MemoryLists)
     states: MemoryStates = field(default_factory=MemoryStates)
     pasts: MemoryPasts = field(default_factory=MemoryPasts)
@@ -499,11 +527,16 @@ class World:
             self.history_days,
             lambda: self.computed,
             self.broadcasts_of,
+            self.sql_traits.shown,
         )
 
     def broadcasts_of(self, workspace: str, keys: Sequence[str]) -> Mapping[str, Written] | None:
         self.broadcast_reads.append(list(keys))
         return None if self.written is None else {key: self.written.get((workspace, key), Written()) for key in keys}
+
+    @property
+    def sql_traits(self) -> SqlTraits:
+        return SqlTraits(self.sql_trait_store, self.reader, lambda: self.micros // 1000)
 
     @property
     def backfills(self) -> Backfills:
@@ -545,7 +578,7 @@ class World:
         people, counts = self.people, self.campaign_counts
         return Services(
             self.commands, self.queries, self.answers, tokens, *feeding, *reading, *credentials, audit, people, people, counts,
-            people.suppression_of,
+            people.suppression_of, self.sql_traits,
         )  # fmt: skip
 
     def publish_audit(self, record: Mapping[str, Any]) -> None:

@@ -128,6 +128,13 @@ def test_the_api_starts_backfills_only_when_asked_for() -> None:
     assert of_api(backfill=True)["STARLING_BACKFILL_RUNNER"] == "process"
 
 
+def test_the_api_starts_sql_traits_with_a_lake() -> None:
+    assert not [name for name in of_api() if "SQL_TRAITS" in name]
+    env = of_api(lake=True)
+    assert env["STARLING_SQL_TRAITS_RUNNER"] == "process"
+    assert env["STARLING_LAKE_WAREHOUSE"] == str(HOME / "spark" / "lake")
+
+
 def test_the_api_starts_imports_with_the_keys_of_all_workspaces() -> None:
     env = next(part.env for part in planned_parts(HOME, options(workspaces=("shop",))) if part.name == "api")
     assert env["STARLING_IMPORTS_RUNNER"] == "process"

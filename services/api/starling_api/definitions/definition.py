@@ -12,6 +12,7 @@ from starling_common.records.definitions import action_before, status_after
 from starling_common.time.instants import format_instant
 from starling_common.values import Workspace, deterministic_id
 from starling_common.wire import Record
+from starling_rules.sql_traits.runs import FAILED, REFUSED, RUNNING, WAITING
 from starling_segments import FieldError
 
 PAUSED_ACTION: Final = "PAUSED"
@@ -190,14 +191,14 @@ DRAFT: Final = "draft"
 ACTIVE: Final = "active"
 BOOTSTRAPPING: Final = "bootstrapping"
 """The status of a computed trait that is not yet published over all history."""
-_IN_FORCE: Final = frozenset({ACTIVE, "backfilling", BOOTSTRAPPING})
+_IN_FORCE: Final = frozenset({ACTIVE, "backfilling", BOOTSTRAPPING, WAITING, RUNNING, REFUSED, FAILED})
 
 
 def refuse_read_only(document: object, current: Definition) -> None:
     """Compare the read-only fields of a body with the definition.
 
-    Derived fields are not compared: `as_of`, `size`, `used_by`, `backfill`, `progress`, `broadcast`, and whether a segment is still
-    backfilling or a computed trait bootstrapping.
+    Derived fields are not compared: `as_of`, `size`, `used_by`, `backfill`, `progress`, `broadcast`, `last_run`, `next_run_at`, and
+    whether a segment is still backfilling, a computed trait bootstrapping, or a run of its SQL waiting, running, refused or failed.
     Raises: ReadOnly with every field that differs.
     """
     if not isinstance(document, Mapping):

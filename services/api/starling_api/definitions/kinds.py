@@ -7,6 +7,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Final
 
+from starling_api.definitions.sql_traits import SQL_FIELDS, is_sql, same_language, sql_fields
 from starling_api.definitions.webhook_fields import (
     batch_errors,
     format_errors,
@@ -52,7 +53,7 @@ Document = dict[str, Any]
 
 READ_ONLY: Final = frozenset({
     "version", "revision", "status", "created_at", "updated_at", "used_by", "as_of", "size", "backfill", "progress", "broadcast",
-    "disabled", "disabled_because", "previous_secret_expires_at",
+    "last_run", "next_run_at", "disabled", "disabled_because", "previous_secret_expires_at",
 })  # fmt: skip
 """Response fields that only the server writes. They are removed from a body after `refuse_read_only` has compared them."""
 
@@ -171,11 +172,13 @@ def read_segment(document: object, known: Known) -> Document:
 def read_trait(document: object, known: Known) -> Document:
     """Return the document of a computed trait: `{key, name?, timezone?, event, where?, measure?, a window?}`.
 
-    A ratio has no event of its own. Raises: DefinitionRefused.
+    A ratio has no event of its own. A trait in SQL is `{key, name?, timezone?, sql, schedule}`. Raises: DefinitionRefused.
     """
-    given = _object(document)
+    given = {field: value for field, value in _object(document).items() if field == "key" or value is not None}
     errors = _key_errors(given, known) + _name_errors(given)
     errors += _label_errors(given)
+    if is_sql(given):
+        return _sql_trait(given, known, errors)
     own = {"key", "name"} | LABELS
     present = {field: value for field, value in given.items() if field not in own and value is not None}
     measured = {field: value for field, value in present.items() if field != "timezone"}
@@ -195,6 +198,12 @@ def read_trait(document: object, known: Known) -> Document:
         **zoned,
         **_labels(given),
     }
+
+
+def _sql_trait(given: Document, known: Known, errors: tuple[FieldError, ...]) -> Document:
+    fields, more = sql_fields(given, known.timezone)
+    _finish(errors + more + _unknown_field_errors(given, "computed trait in SQL", SQL_FIELDS | {"key", "name"} | LABELS))
+    return {"key": given["key"], "name": given.get("name") or given["key"], **fields, **_labels(given)}
 
 
 def read_webhook(document: object, known: Known) -> Document:
@@ -244,8 +253,9 @@ TRAITS: Final = Kind(
     COMPUTED_TRAIT,
     "computed trait",
     TRAIT_DEFINITIONS,
-    frozenset({"event", "where", "measure", "timezone"}) | WINDOW_FIELDS,
+    frozenset({"event", "where", "measure", "timezone", "sql"}) | WINDOW_FIELDS,
     read_trait,
+    followed=same_language,
 )
 WEBHOOKS: Final = Kind(
     WEBHOOK,

@@ -41,7 +41,10 @@ _MAX_TEXT: Final = 200
 
 def _filter_of(
     status: Annotated[
-        Literal["backfilling", "bootstrapping", "draft", "active", "paused", "disabled", "archived"] | None,
+        Literal[
+            "backfilling", "bootstrapping", "waiting", "running", "refused", "failed", "draft", "active", "paused", "disabled", "archived"
+        ]
+        | None,
         Query(description="Only this status"),
     ] = None,
     tag: Annotated[str | None, Query(max_length=_MAX_TEXT, description="Only definitions with this tag")] = None,

@@ -33,6 +33,7 @@ from starling_api.preview.previews import Previews
 from starling_api.reports.audience_report import Reports
 from starling_api.reports.campaign_report import CampaignCounts
 from starling_api.reports.views import MaterialisedViews
+from starling_api.traits.sql import SqlTraits
 from starling_api.users.exports import Exports
 from starling_api.users.queries import Queries
 from starling_api.webhooks.sender import WebhookSender
@@ -72,6 +73,7 @@ class Services:
     message_topics: MessageRecords
     campaign_counts: CampaignCounts
     suppressed: Suppressed
+    sql_traits: SqlTraits
     body_timeout_seconds: float = 30.0
     gate: Gate = field(default_factory=lambda: Gate(4, 8, 10))
     rate_limits: RateLimits = field(default_factory=lambda: RateLimits(Rates()))

@@ -14,7 +14,7 @@ _NOT_FOUND: Final = 404
 class JobSpec:
     """The pod of the job. Every entry of `secrets` and `config_maps` becomes an environment variable, beside `environment`.
 
-    `job`: its package, such as `backfill`, which is also the name of the container and of the component.
+    `job`: its package, such as `backfill`.
     """
 
     job: str
@@ -28,7 +28,12 @@ class JobSpec:
     cpu: str = "2"
     memory: str = "3Gi"
     volume_claim: str = ""
-    """A claim that is mounted read-only at `/<job>`; empty: none."""
+    """A claim that is mounted read-only at `/<component>`; empty: none."""
+
+    @property
+    def component(self) -> str:
+        """Return the name of the container and of the component."""
+        return self.job.replace("_", "-")
 
 
 def job_body(shape: JobSpec) -> client.V1Job:
@@ -37,7 +42,7 @@ def job_body(shape: JobSpec) -> client.V1Job:
     sources += [client.V1EnvFromSource(secret_ref=client.V1SecretEnvSource(name=name)) for name in shape.secrets]
     volumes, mounts = _volume(shape)
     container = client.V1Container(
-        name=shape.job,
+        name=shape.component,
         image=shape.image,
         command=["python", "-m", f"starling_spark.jobs.{shape.job}"],
         env=[client.V1EnvVar(name=name, value=value) for name, value in sorted(shape.environment.items())],
@@ -50,7 +55,7 @@ def job_body(shape: JobSpec) -> client.V1Job:
     pod = client.V1PodSpec(
         containers=[container], restart_policy="Never", service_account_name=shape.service_account, volumes=volumes
     )
-    labels = {"app.kubernetes.io/name": "starling", "app.kubernetes.io/component": shape.job}
+    labels = {"app.kubernetes.io/name": "starling", "app.kubernetes.io/component": shape.component}
     return client.V1Job(
         api_version="batch/v1",
         kind="Job",
@@ -66,7 +71,7 @@ def _volume(shape: JobSpec) -> tuple[list[client.V1Volume] | None, list[client.V
         return None, None
     claim = client.V1PersistentVolumeClaimVolumeSource(claim_name=shape.volume_claim, read_only=True)
     volume = client.V1Volume(name="files", persistent_volume_claim=claim)
-    return [volume], [client.V1VolumeMount(name="files", mount_path=f"/{shape.job}", read_only=True)]
+    return [volume], [client.V1VolumeMount(name="files", mount_path=f"/{shape.component}", read_only=True)]
 
 
 class KubernetesJob:

@@ -10,7 +10,7 @@ from starling_api.jobs.process import LocalProcess
 from starling_api.jobs.runner import Submitter
 from starling_api.settings import ApiSettings
 
-Job: TypeAlias = Literal["backfill", "imports"]
+Job: TypeAlias = Literal["backfill", "imports", "sql_traits"]
 
 
 class Place(NamedTuple):
@@ -29,7 +29,7 @@ class Place(NamedTuple):
 
 def job_name(job: Job) -> str:
     """Return the name of the Kubernetes Job; the chart grants the API the right to read and to delete it."""
-    return f"starling-{job}"
+    return f"starling-{job.replace('_', '-')}"
 
 
 def submitter_of(settings: ApiSettings, job: Job) -> Submitter | None:
@@ -55,6 +55,17 @@ def _place(settings: ApiSettings, job: Job) -> Place:
             cpu=settings.backfill_cpu,
             memory=settings.backfill_memory,
         )
+    if job == "sql_traits":
+        return Place(
+            runner=settings.sql_traits_runner,
+            image=settings.sql_traits_image,
+            namespace=settings.sql_traits_namespace,
+            config_maps=settings.sql_traits_config_maps,
+            secrets=settings.sql_traits_secrets,
+            service_account=settings.sql_traits_service_account,
+            cpu=settings.sql_traits_cpu,
+            memory=settings.sql_traits_memory,
+        )
     return Place(
         runner=settings.imports_runner,
         image=settings.imports_image,
@@ -70,7 +81,7 @@ def _place(settings: ApiSettings, job: Job) -> Place:
 
 def _job_spec(settings: ApiSettings, job: Job, place: Place) -> JobSpec:
     environment = {
-        "STARLING_INSTANCE_ID": job,
+        "STARLING_INSTANCE_ID": job.replace("_", "-"),
         "STARLING_HTTP__PORT": str(settings.http.port),
         "STARLING_CLOCK": settings.clock.value,
     }

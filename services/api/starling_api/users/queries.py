@@ -8,6 +8,7 @@ from typing import Any, Final
 from starling_api.campaigns.broadcasts import shown_broadcast
 from starling_api.definitions.definition import ACTIVE, BOOTSTRAPPING, USES, Definition, plain_status, segment_status, users_of
 from starling_api.definitions.kinds import CAMPAIGNS, SEGMENTS, TRAITS, Kind
+from starling_api.definitions.sql_traits import is_sql
 from starling_api.http.errors import HistoryOff, NotFound
 from starling_api.http.pagination import PageOf, cut
 from starling_api.ports import AudienceReader, ComputedProgress, DefinitionReader, EventRow, ReportedProgress
@@ -58,6 +59,8 @@ class Queries:
     """Returns how far the job of computed traits is; None if it is unknown."""
     broadcasts_of: Callable[[str, Sequence[str]], Mapping[str, Written] | None] = lambda _workspace, _keys: None
     """Returns how far the broadcasts of campaigns (workspace, keys) are written; None if that is not known."""
+    sql_runs: Callable[[str, Sequence[Definition]], Mapping[str, Document]] = lambda _workspace, _definitions: {}
+    """Returns by key the fields that the runs of SQL traits add to their documents (workspace, computed traits)."""
 
     def definition(self, kind: Kind, workspace: str, key: str) -> tuple[Definition, Document]:
         """Return a definition and its response document, also of an archived one. Raises: NotFound."""
@@ -74,16 +77,17 @@ class Queries:
             document["progress"] = _percent(computed)
         if kind is CAMPAIGNS:
             document = self._with_broadcasts(workspace, [document])[0]
-        return found, document | {"as_of": _as_of(progress)}
+        return found, document | self._runs(kind, workspace, [found]).get(key, {}) | {"as_of": _as_of(progress)}
 
     def definitions(self, kind: Kind, workspace: str, page: PageOf, wanted: Filter) -> Document:
         """Return a page of the definitions that pass the filter. Segments include their sizes. Raises: BadRequest."""
         name = f"{kind.name} {wanted.sort}"
         field, descending = wanted.sort.removeprefix("-"), wanted.sort.startswith("-")
         progress, computed = self.audience.progress(), self.computed() if kind is TRAITS else None
+        stored = self.reader.definitions(workspace, kind.name)
+        runs = self._runs(kind, workspace, stored)
         documents = [
-            _with_status(kind, workspace, one, progress, self.partitions, computed)
-            for one in self.reader.definitions(workspace, kind.name)
+            _with_status(kind, workspace, one, progress, self.partitions, computed) | runs.get(one.key, {}) for one in stored
         ]
         positions = {one["key"]: (str(one.get(field, "")), str(one["key"])) for one in documents if wanted.passes(one)}
         if page.cursor is not None:
@@ -112,7 +116,12 @@ class Queries:
     def document(self, kind: Kind, workspace: str, definition: Definition) -> Document:
         """Return the response document of a definition: with the read-only fields, without the secret."""
         progress = self.audience.progress() if kind is SEGMENTS else {}
-        return _with_status(kind, workspace, definition, progress, self.partitions, self.computed() if kind is TRAITS else None)
+        computed = self.computed() if kind is TRAITS else None
+        document = _with_status(kind, workspace, definition, progress, self.partitions, computed)
+        return document | self._runs(kind, workspace, [definition]).get(definition.key, {})
+
+    def _runs(self, kind: Kind, workspace: str, definitions: Sequence[Definition]) -> Mapping[str, Document]:
+        return self.sql_runs(workspace, definitions) if kind is TRAITS else {}
 
     def versions(self, kind: Kind, workspace: str, key: str, page: PageOf) -> Document:
         """Return a page of the changes of a definition, the oldest first. Raises: NotFound, BadRequest."""
@@ -278,7 +287,7 @@ def _with_status(
         status = segment_status(definition, {part: one.definitions.get(name) for part, one in progress.items()}, partitions)
     else:
         status = plain_status(definition)
-        if status == ACTIVE and computed is not None and _is_pending(definition, computed):
+        if status == ACTIVE and computed is not None and _is_pending(definition, computed) and not is_sql(definition.document):
             status = BOOTSTRAPPING
     return {
         **_public(kind, definition.document),

@@ -1,12 +1,14 @@
 """Edge: `traits`: computed traits on the command line."""
 
 import json
-from typing import Annotated
+import time
+from typing import Annotated, Final
 
 import typer
 from rich.table import Table
 
 from starling_cli.commands.common import DataDir, api_at, print_line, print_table
+from starling_cli.commands.flow import parse_seconds
 from starling_local.errors import UserError
 
 traits_app = typer.Typer(
@@ -14,12 +16,17 @@ traits_app = typer.Typer(
     help="Inspect computed traits of the local instance, or of the installation of --url or --context.",
 )
 
-_PATH = "/v1/computed-traits"
+_PATH: Final = "/v1/computed-traits"
+_POLL_SECONDS: Final = 1.0
+_UNFINISHED: Final = frozenset({"waiting", "running"})
 
 
 @traits_app.command("list")
 def list_traits(data_dir: DataDir = None) -> None:
-    """List every computed trait with its version and status; `bootstrapping` until its values are published over all history."""
+    """List every computed trait with its version and status; `bootstrapping` until its values are published over all history.
+
+    A trait in SQL is `waiting`, `running`, `active`, `refused` or `failed`.
+    """
     table = Table("key", "version", "status", "name", box=None, pad_edge=False)
     for trait in api_at(data_dir).definitions(_PATH):
         table.add_row(trait["key"], str(trait["version"]), trait["status"], trait["name"])
@@ -30,8 +37,32 @@ def list_traits(data_dir: DataDir = None) -> None:
 def show_trait(
     key: Annotated[str, typer.Argument(metavar="KEY", help="Key of the computed trait.")], data_dir: DataDir = None
 ) -> None:
-    """Print a computed trait as JSON, with its status, and its progress while it is bootstrapping."""
+    """Print a computed trait as JSON, with its status, its progress while it is bootstrapping, and the last and next run of SQL."""
     found = api_at(data_dir).definition(_PATH, key)
     if found is None:
         raise UserError(f"there is no computed trait {key!r}: see `starling traits list`")
     print_line(json.dumps(found, indent=2, ensure_ascii=False))
+
+
+@traits_app.command("run")
+def run_trait(
+    key: Annotated[str, typer.Argument(metavar="KEY", help="Key of a computed trait in SQL.")],
+    wait: Annotated[bool, typer.Option("--wait", help="Wait until the run has ended; exit 1 if it was refused or failed.")] = False,
+    timeout: Annotated[
+        str | None, typer.Option("--timeout", help="With --wait: time to wait, such as 60s or 30m. Default: no end.")
+    ] = None,
+    data_dir: DataDir = None,
+) -> None:
+    """Run a computed trait in SQL now, outside its schedule. A run that waits or runs already is not repeated."""
+    api = api_at(data_dir)
+    found = api.run_trait(key)
+    deadline = None if timeout is None else time.monotonic() + parse_seconds(timeout)
+    while wait and found["status"] in _UNFINISHED:
+        if deadline is not None and time.monotonic() >= deadline:
+            raise UserError(f"the run of {key!r} is still {found['status']}: see `starling traits show {key}`")
+        time.sleep(_POLL_SECONDS)
+        found = api.definition(_PATH, key) or found
+    last = found["last_run"]
+    print_line(f"{key}: {found['status']}" + (f": {last['message']}" if last["message"] else ""))
+    if wait and found["status"] != "active":
+        raise typer.Exit(1)

@@ -130,7 +130,7 @@ def imports_dir(data_dir: Path) -> Path:
 
 
 def _jobs_of_api(data_dir: Path, options: Options, host: Host) -> dict[str, str]:
-    """Return the environment variables for the jobs that the API starts: imports, and with --backfill the backfill."""
+    """Return the environment variables for the jobs that the API starts: imports, with a lake SQL traits, with --backfill the backfill."""
     imports = {
         "STARLING_IMPORTS_RUNNER": "process",
         "STARLING_IMPORTS_ROOTS": imports_dir(data_dir).absolute().as_uri(),
@@ -142,11 +142,10 @@ def _jobs_of_api(data_dir: Path, options: Options, host: Host) -> dict[str, str]
         "PYSPARK_PYTHON": host.python,
         "PYSPARK_DRIVER_PYTHON": host.python,
     }
-    if not options.backfill:
-        return imports
-    backfill = {"STARLING_BACKFILL_FROM_RECORDS": str(BACKFILL_FROM_RECORDS), "STARLING_BACKFILL_RUNNER": "process"}
     lake = _spark_env(data_dir, (*host.spark_jars, *host.iceberg_jars), host) if options.lake else {}
-    return imports | backfill | lake
+    sql = {"STARLING_SQL_TRAITS_RUNNER": "process"} if options.lake else {}
+    backfill = {"STARLING_BACKFILL_FROM_RECORDS": str(BACKFILL_FROM_RECORDS), "STARLING_BACKFILL_RUNNER": "process"}
+    return imports | lake | sql | (backfill if options.backfill else {})
 
 
 def _deploy(shared: Mapping[str, str], host: Host) -> Part:

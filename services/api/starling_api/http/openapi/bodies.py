@@ -21,6 +21,9 @@ from starling_campaigns.definitions.targets import CHANNEL_FIELDS, COMMON_FIELDS
 from starling_campaigns.schema import campaign_fields, target_schemas
 from starling_common.cassandra.read_models import CAMPAIGN, COMPUTED_TRAIT, LIST, SEGMENT, TARGET, WEBHOOK
 from starling_common.records.credentials import SCOPES
+from starling_rules.sql_traits.schedule import MAX_CHARACTERS as MAX_SCHEDULE_CHARACTERS
+from starling_rules.sql_traits.statement import MAX_CHARACTERS
+from starling_rules.sql_traits.tables import TABLES
 from starling_segments import json_schema
 from starling_segments.parse.document import KEY_PATTERN, MAX_NAME_CHARACTERS
 from starling_segments.parse.schema import label_schemas, trait_schema
@@ -43,6 +46,7 @@ _READ_ONLY_TYPES: Final[Mapping[str, Schema]] = {
     "backfill": {"anyOf": [{"$ref": f"{_COMPONENTS}Backfill"}, {"type": "null"}]},
     "progress": {"anyOf": [{"$ref": f"{_COMPONENTS}TraitProgress"}, {"type": "null"}]},
     "broadcast": {"type": ["object", "null"]},
+    "last_run": {"anyOf": [{"$ref": f"{_COMPONENTS}TraitRun"}, {"type": "null"}]},
     "disabled": {"type": ["boolean", "null"]},
     "size": {"type": ["integer", "null"]},
 }
@@ -342,14 +346,38 @@ def _preview_fields() -> dict[str, Schema]:
 def _trait_bodies() -> dict[str, Schema]:
     event, ratio = trait_schema()["anyOf"]
     found: dict[str, Schema] = {}
-    for name, schema in (("EventTrait", event), ("RatioTrait", ratio)):
+    for name, schema in (("EventTrait", event), ("RatioTrait", ratio), ("SqlTrait", _sql_trait())):
         own = [field for field in schema["required"] if field != "key"]
         found[f"{name}Definition"] = {**schema, "properties": schema["properties"] | label_schemas()}
         found[f"{name}Update"] = {**schema, "properties": schema["properties"] | label_schemas() | read_only(), "required": own}
     for ending, description in (("Definition", "A new computed trait"), ("Update", "A changed computed trait")):
-        alternatives = [{"$ref": f"{_COMPONENTS}{name}{ending}"} for name in ("EventTrait", "RatioTrait")]
+        alternatives = [{"$ref": f"{_COMPONENTS}{name}{ending}"} for name in ("EventTrait", "RatioTrait", "SqlTrait")]
         found[f"Trait{ending}"] = {"description": description, "anyOf": alternatives}
     return found
+
+
+def _sql_trait() -> Schema:
+    return {
+        "type": "object",
+        "properties": {
+            "key": _KEY,
+            "name": {"type": ["string", "null"], "minLength": 1, "maxLength": MAX_NAME_CHARACTERS},
+            "timezone": {"type": ["string", "null"], "description": "IANA name, of the schedule and of dates; default UTC"},
+            "sql": {
+                "type": "string",
+                "minLength": 1,
+                "maxLength": MAX_CHARACTERS,
+                "description": "One SELECT with the columns user_id and value, over the tables " + ", ".join(TABLES),
+            },
+            "schedule": {
+                "type": "string",
+                "maxLength": MAX_SCHEDULE_CHARACTERS,
+                "description": "Minute, hour, day, month and weekday of cron",
+            },
+        },
+        "required": ["key", "sql", "schedule"],
+        "additionalProperties": False,
+    }
 
 
 def _names(definitions: Mapping[str, Schema]) -> dict[str, str]:

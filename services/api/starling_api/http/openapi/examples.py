@@ -38,6 +38,15 @@ _SEGMENT_BODY: Final[Document] = {"key": "repeat-buyers", "name": "Repeat buyers
 _SEGMENT: Final[Document] = {**_SEGMENT_BODY, "description": "", "timezone": "UTC", **_SERVER}
 _TRAIT_BODY: Final[Document] = {"key": "ltv", "event": "Order Completed", "measure": {"sum": "revenue"}, "within": "365d"}
 _TRAIT: Final[Document] = {**_TRAIT_BODY, "name": "ltv", **_SERVER}
+_SQL_TRAIT: Final[Document] = {
+    "key": "margin-365", "name": "margin-365",
+    "sql": "SELECT user_id, sum(CAST(get_json_object(properties, '$.margin') AS DOUBLE)) AS value FROM events "
+    "WHERE event_time > :as_of - INTERVAL 365 DAYS GROUP BY user_id",
+    "schedule": "15 * * * *", "timezone": "UTC", **_SERVER, "status": "waiting", "next_run_at": "2026-03-01T10:15:00.000Z",
+    "last_run": {
+        "as_of": None, "ended_at": None, "users": None, "published": None, "scanned_bytes": None, "message": None,
+    },
+}  # fmt: skip
 _WEBHOOK_BODY: Final[Document] = {"key": "shop", "url": "https://shop.example/hook", "segments": ["repeat-buyers"]}
 _WEBHOOK: Final[Document] = {
     **_WEBHOOK_BODY, "events": ["entered", "exited"], "format": "standard", "batch": None, "rate": None, "headers": {},
@@ -156,6 +165,7 @@ def _without_key(body: Document) -> Document:
 EXAMPLES: Final[dict[str, Example]] = {
     **_definitions("segment", "segments", (_SEGMENT_BODY, {**_SEGMENT_BODY, "name": "Loyal buyers"}), _SEGMENT),
     **_definitions("computed_trait", "computed_traits", (_TRAIT_BODY, _without_key(_TRAIT_BODY)), _TRAIT),
+    "run_computed_trait": Example(None, _SQL_TRAIT),
     **_definitions("webhook", "webhooks", (_WEBHOOK_BODY, _without_key(_WEBHOOK_BODY)), _WEBHOOK),
     **_definitions("campaign", "campaigns", (_CAMPAIGN_BODY, _without_key(_CAMPAIGN_BODY)), _CAMPAIGN),
     "create_campaign": Example(_CAMPAIGN_BODY, _CAMPAIGN, {"broadcast": Example(_BROADCAST_BODY, _BROADCAST)}),

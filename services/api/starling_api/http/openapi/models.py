@@ -236,21 +236,37 @@ class TraitProgressModel(BaseModel):
     records_total: int
 
 
+class TraitRunModel(BaseModel):
+    """The newest run of a computed trait in SQL. Fields of a run that has not got so far are null."""
+
+    as_of: str | None = Field(description=f"{INSTANT}: the value of `:as_of`")
+    ended_at: str | None = Field(description=INSTANT)
+    users: int | None = Field(description="Number of users with a value")
+    published: int | None = Field(description="Number of values that differed from the run before")
+    scanned_bytes: int | None = Field(description="Estimate of the plan: bytes of the tables that the statement reads")
+    message: str | None = Field(description="Why the statement is refused, why the run failed, or why it waits")
+
+
 class TraitModel(DefinitionModel):
-    """A computed trait."""
+    """A computed trait: a measure of events, or a statement in SQL."""
 
     name: str
     timezone: str | None = None
     event: str | None = Field(default=None, description="Event name; a ratio names one on each side instead")
     where: dict[str, Any] | None = Field(default=None, json_schema_extra={COMPONENT: "EventFilter"})
-    measure: Any = Field(description='Name of a measure, or an object such as `{"sum": "revenue"}`')
+    measure: Any = Field(default=None, description='Name of a measure, or an object such as `{"sum": "revenue"}`; none in SQL')
+    sql: str | None = Field(default=None, description="One SELECT with the columns user_id and value")
+    schedule: str | None = Field(default=None, description="Times at which the SQL runs, in five fields of cron")
+    last_run: TraitRunModel | None = Field(default=None, description="Newest run of the SQL")
+    next_run_at: str | None = Field(default=None, description=f"{INSTANT}: the next time of the schedule")
     within: str | None = None
     between_ago: list[str] | None = None
     after: str | None = None
     before: str | None = None
     calendar: str | None = None
-    status: Literal["bootstrapping", "active", "archived"] = Field(
-        description="bootstrapping: not yet published over all history, or the job does not run"
+    status: Literal["bootstrapping", "waiting", "running", "active", "refused", "failed", "archived"] = Field(
+        description="bootstrapping: not yet published over all history, or the job does not run. In SQL: waiting, running, then "
+        "active; refused: Spark does not run the statement; failed: the last run failed. The schedule goes on in any case"
     )
     progress: TraitProgressModel | None = Field(
         default=None, description="Progress of the job while it is bootstrapping; only in the answer for one key"

@@ -50,7 +50,9 @@ class Definitions:
         self._archived = archived or {}
 
     def after(self, record: Record) -> "Definitions":
-        """Return the definitions after one record; a repeat changes nothing."""
+        """Return the definitions after one record; a repeat changes nothing. Traits in SQL have a job of their own."""
+        if _is_sql(record["document"]):
+            return self
         name, version = (record["workspace"], record["key"]), record["version"]
         versions = {**self._versions, name: {version: record["document"], **self._versions.get(name, {})}}
         return Definitions(versions, {**self._archived, name: version} if record["action"] == "ARCHIVED" else self._archived)
@@ -66,6 +68,14 @@ class Definitions:
             return Definition(*name, max(newest[0], self._archived[name]), None, tuple(texts))
         former = dict.fromkeys(text for _, text in older if text != newest[1])
         return Definition(*name, newest[0], newest[1], tuple(former))
+
+
+def _is_sql(text: str) -> bool:
+    try:
+        document = read_document(text)
+    except (DefinitionRefused, ValueError):
+        return False  # another producer wrote it; `read_definitions` reports it
+    return isinstance(document, dict) and "sql" in document
 
 
 def fold_definition(definitions: Definitions, record: Record) -> Done[Definitions]:

@@ -4,8 +4,10 @@ from collections.abc import Mapping
 
 from confluent_kafka import Message
 
+from starling_common.headers import header, headers_of
 from starling_common.kafka.topic_range import range_consumer, read_range, spans
 from starling_common.wire import Codec, DecodeError
+from starling_rules.sql_traits.runs import PRODUCED_BY
 from starling_spark.jobs.profiles.query.transform import Topics
 
 Spans = Mapping[tuple[str, int], tuple[int, int]]
@@ -56,6 +58,9 @@ class Published:
         return spans(self._consumer, topic, _TIMEOUT_SECONDS)
 
     def _as_of(self, message: Message) -> int:
+        # The time of a run of SQL is no stream time of this partition.
+        if header(headers_of(message), "produced_by") == PRODUCED_BY:
+            return 0
         try:
             return int(self._codec.decode(message.value() or b"")["as_of"])
         except DecodeError:  # written by another producer; the normalizer refuses it

@@ -1,0 +1,60 @@
+"""Pure core: the states of a SQL trait, and when its next run begins. The API queues runs, and the Spark job performs them."""
+
+from typing import Final, NamedTuple
+
+from starling_common.values import deterministic_id
+from starling_rules.sql_traits.schedule import next_run_ms
+
+WAITING: Final = "waiting"
+RUNNING: Final = "running"
+ACTIVE: Final = "active"
+REFUSED: Final = "refused"
+FAILED: Final = "failed"
+UNFINISHED: Final = frozenset({WAITING, RUNNING})
+
+PRODUCED_BY: Final = "sql-traits"
+"""The header `produced_by` of the values."""
+
+MAX_ATTEMPTS: Final = 3
+"""Starts of one run. A run that ends the process of the job each time would keep the others from running."""
+
+
+class TraitSql(NamedTuple):
+    """The definition of a SQL trait in force."""
+
+    workspace: str
+    key: str
+    version: int
+    sql: str
+    schedule: str
+    timezone: str
+    archived: bool
+
+
+class Queued(NamedTuple):
+    """The newest run of a trait, as it was queued. `state`: of that run."""
+
+    version: int
+    archived: bool
+    state: str
+    queued_at_ms: int
+
+
+def is_due(trait: TraitSql, newest: Queued | None, now_ms: int) -> bool:
+    """Return whether to queue a run now: for a new definition, for a new version, and at the times of the schedule.
+
+    Times that passed while a run was queued or running, or while no process ran, lead to one run together. A run of an archived
+    trait withdraws its values.
+    """
+    if newest is None:
+        return not trait.archived
+    if newest.state == RUNNING or newest.archived:
+        return False
+    if trait.archived or trait.version > newest.version:
+        return True
+    return newest.state not in UNFINISHED and next_run_ms(trait.schedule, trait.timezone, newest.queued_at_ms) <= now_ms
+
+
+def run_id(workspace: str, key: str, version: int, queued_at_ms: int) -> str:
+    """Return the id of a run. A repetition after a kill is the same run."""
+    return deterministic_id("sql-trait-run", workspace, key, version, queued_at_ms)

@@ -1,0 +1,61 @@
+"""Pure core: the document of a computed trait in SQL."""
+
+from collections.abc import Mapping
+from typing import Any, Final
+from zoneinfo import ZoneInfo
+
+from starling_rules.sql_traits.schedule import schedule_error
+from starling_rules.sql_traits.statement import cleaned, sql_errors
+from starling_segments import DefinitionRefused, FieldError
+
+SQL_FIELDS: Final = frozenset({"sql", "schedule", "timezone"})
+_SCHEDULE: Final = 'minute, hour, day, month and weekday of cron, such as "15 * * * *"'
+
+
+def is_sql(document: Mapping[str, Any]) -> bool:
+    """Return whether a computed trait is in SQL; else it is a measure of events."""
+    return "sql" in document
+
+
+def is_runnable(document: Mapping[str, Any]) -> bool:
+    """Return whether the stored document of a SQL trait can be scheduled. Another producer can write others."""
+    zone = document.get("timezone") or "UTC"
+    return isinstance(document["sql"], str) and schedule_error(document.get("schedule")) is None and not _zone_errors(zone)
+
+
+def sql_fields(given: Mapping[str, Any], timezone: str) -> tuple[dict[str, Any], tuple[FieldError, ...]]:
+    """Return the fields of a SQL trait as they are stored, and their errors. `timezone`: that of the workspace."""
+    zone = given.get("timezone") or timezone
+    sql, schedule = given["sql"], given.get("schedule")
+    errors = _zone_errors(zone)
+    if not isinstance(sql, str):
+        return {}, (*errors, FieldError("/sql", "wrong_type", "it is not a text", "one SELECT with the columns user_id and value"))
+    if schedule is None:
+        errors = (*errors, FieldError("", "missing_field", "it has no schedule", f'"schedule": {_SCHEDULE}'))
+    elif (problem := schedule_error(schedule)) is not None:
+        errors = (*errors, FieldError("/schedule", "bad_schedule", problem, _SCHEDULE))
+    text = cleaned(sql)
+    errors += tuple(
+        FieldError("/sql", one.code, f"line {one.line}, column {one.column}: {one.reason}", one.cure) for one in sql_errors(text)
+    )
+    return {"sql": text, "schedule": schedule, "timezone": zone}, errors
+
+
+def same_language(document: dict[str, Any], before: Mapping[str, Any], _now_ms: int) -> dict[str, Any]:
+    """Return the document. Raises: DefinitionRefused if a measure became SQL, or SQL a measure.
+
+    Two jobs would publish values of the trait, each unaware of the other's.
+    """
+    if is_sql(document) != is_sql(before):
+        now, then = ("SQL", "a measure") if is_sql(document) else ("a measure", "SQL")
+        expected = f"{then}, or a new trait with another key"
+        raise DefinitionRefused((FieldError("", "frozen_field", f"the trait is {then} and cannot become {now}", expected),))
+    return document
+
+
+def _zone_errors(name: object) -> tuple[FieldError, ...]:
+    try:
+        ZoneInfo(name if isinstance(name, str) and name.isprintable() else "")
+    except (KeyError, ValueError, OSError):  # all errors of the time zone database for an unknown zone
+        return (FieldError("/timezone", "bad_timezone", "unknown timezone", "an IANA name such as Europe/Berlin"),)
+    return ()

@@ -1,0 +1,171 @@
+"""Core: computed traits in SQL: their runs are queued here, and a Spark job performs them."""
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any, Final, NamedTuple, Protocol
+
+from starling_api.definitions.definition import Definition
+from starling_api.definitions.sql_traits import is_runnable, is_sql
+from starling_api.http.errors import Archived, BadRequest, NotFound
+from starling_api.ports import InForce
+from starling_common.cassandra.read_models import ARCHIVED, COMPUTED_TRAIT
+from starling_common.time.instants import format_instant
+from starling_rules.sql_traits.runs import RUNNING, UNFINISHED, WAITING, Queued, TraitSql, is_due, run_id
+from starling_rules.sql_traits.schedule import next_run_ms
+
+Document = dict[str, Any]
+
+_NOT_STARTED: Final = "an operator starts the job: run it, or set STARLING_SQL_TRAITS_RUNNER of the API"
+
+
+class SqlTraitRow(NamedTuple):
+    """The newest run of a trait, and what the last run that ended has published.
+
+    `state`, `message`, `users`, `scanned_bytes`, `ended_at_ms`: of the newest run. `published`: number of changed values; `as_of_ms`: the
+    time of the run, None before the statement was executed.
+    """
+
+    workspace: str
+    key: str
+    version: int
+    archived: bool
+    state: str
+    queued_at_ms: int
+    as_of_ms: int | None = None
+    ended_at_ms: int | None = None
+    users: int | None = None
+    published: int | None = None
+    scanned_bytes: int | None = None
+    message: str | None = None
+
+    @property
+    def queued(self) -> Queued:
+        """Return the newest run."""
+        return Queued(self.version, self.archived, self.state, self.queued_at_ms)
+
+
+class SqlTraitStore(Protocol):
+    """The table of the runs. Every method may raise DatabaseUnavailable."""
+
+    def every(self) -> Sequence[SqlTraitRow]:
+        """Return the traits of all workspaces."""
+
+    def of(self, workspace: str) -> Sequence[SqlTraitRow]:
+        """Return the traits of a workspace."""
+
+    def queue(self, trait: TraitSql, run: str, now_ms: int, before: SqlTraitRow | None) -> bool:
+        """Queue a run after the run `before` (None: the first one); return False if another process queued one meanwhile."""
+
+
+class TraitReader(Protocol):
+    """The read model of definitions. Every method may raise DatabaseUnavailable."""
+
+    def definitions(self, workspace: str, kind: str) -> Sequence[Definition]:
+        """Return the definitions of a workspace."""
+
+    def everywhere(self, kind: str) -> Sequence[InForce]:
+        """Return the definitions of all workspaces, without their documents."""
+
+
+@dataclass(frozen=True, slots=True)
+class SqlTraits:
+    """The SQL traits of all workspaces. `is_started`: the API starts the job that runs them."""
+
+    store: SqlTraitStore
+    reader: TraitReader
+    now_ms: Callable[[], int]
+    is_started: bool = True
+
+    def queue_due(self) -> dict[str, int]:
+        """Queue the runs that are due; return the number of unfinished runs by state. Raises: DatabaseUnavailable.
+
+        Several processes may do so at the same time: of two, one queues a run.
+        """
+        workspaces = sorted({one.workspace for one in self.reader.everywhere(COMPUTED_TRAIT)})
+        rows = {(row.workspace, row.key): row for row in self.store.every()}
+        unfinished = dict.fromkeys((WAITING, RUNNING), 0)
+        for workspace in workspaces:
+            for trait in _in_sql(workspace, self.reader.definitions(workspace, COMPUTED_TRAIT)):
+                before, now_ms = rows.get((workspace, trait.key)), self.now_ms()
+                if is_due(trait, None if before is None else before.queued, now_ms) and self._queue(trait, before, now_ms):
+                    unfinished[WAITING] += 1
+                elif before is not None and before.state in UNFINISHED:
+                    unfinished[before.state] += 1
+        return unfinished
+
+    def run(self, workspace: str, key: str, *, dry_run: bool = False) -> Definition:
+        """Queue a run now and return the definition. A run that waits or runs is not queued again.
+
+        Raises: NotFound, Archived, BadRequest (`not_sql`).
+        """
+        found = next((one for one in self.reader.definitions(workspace, COMPUTED_TRAIT) if one.key == key), None)
+        if found is None:
+            raise NotFound("computed trait", key)
+        if found.status == ARCHIVED:
+            raise Archived(f"{key!r} is archived: create a computed trait with another key")
+        if not (is_sql(found.document) and is_runnable(found.document)):
+            raise BadRequest("not_sql", f"{key!r} is a measure of events, which Spark updates continuously: only SQL traits have runs")
+        before = next((row for row in self.store.of(workspace) if row.key == key), None)
+        if not dry_run and (before is None or before.state not in UNFINISHED):
+            (trait,) = _in_sql(workspace, [found])
+            self._queue(trait, before, self.now_ms())
+        return found
+
+    def shown(self, workspace: str, definitions: Sequence[Definition]) -> Mapping[str, Document]:
+        """Return by key the fields that the runs add to the documents of SQL traits."""
+        traits = _in_sql(workspace, definitions)
+        if not traits:
+            return {}
+        rows = {row.key: row for row in self.store.of(workspace)}
+        return {trait.key: self._shown(trait, rows.get(trait.key)) for trait in traits}
+
+    def _queue(self, trait: TraitSql, before: SqlTraitRow | None, now_ms: int) -> bool:
+        # Later than the run before, also by a clock that is behind: the time is part of the id.
+        at_ms = now_ms if before is None else max(now_ms, before.queued_at_ms + 1)
+        return self.store.queue(trait, run_id(trait.workspace, trait.key, trait.version, at_ms), at_ms, before)
+
+    def _shown(self, trait: TraitSql, row: SqlTraitRow | None) -> Document:
+        if trait.archived:
+            return {"last_run": _last_run(row), "next_run_at": None}
+        is_new = row is None or (row.version < trait.version and row.state != RUNNING)
+        state = WAITING if row is None or is_new else row.state
+        last = _last_run(row)
+        if state == WAITING and not self.is_started and last["message"] is None:
+            last["message"] = _NOT_STARTED
+        return {
+            "status": state,
+            "last_run": last,
+            "next_run_at": format_instant(next_run_ms(trait.schedule, trait.timezone, self.now_ms())),
+        }
+
+
+def _last_run(row: SqlTraitRow | None) -> Document:
+    """Return the newest run as it is shown; without one its fields are null."""
+    found = row or _NONE
+    return {
+        "as_of": None if found.as_of_ms is None else format_instant(found.as_of_ms),
+        "ended_at": None if found.ended_at_ms is None else format_instant(found.ended_at_ms),
+        "users": found.users,
+        "published": found.published,
+        "scanned_bytes": found.scanned_bytes,
+        "message": found.message,
+    }
+
+
+def _in_sql(workspace: str, definitions: Sequence[Definition]) -> list[TraitSql]:
+    return [
+        TraitSql(
+            workspace,
+            one.key,
+            one.version,
+            one.document["sql"],
+            one.document["schedule"],
+            one.document.get("timezone") or "UTC",
+            one.status == ARCHIVED,
+        )
+        for one in definitions
+        if is_sql(one.document) and is_runnable(one.document)
+    ]
+
+
+_NONE: Final = SqlTraitRow("", "", 0, archived=False, state=WAITING, queued_at_ms=0)

@@ -1,0 +1,68 @@
+"""Wiring: the thread that queues the runs of SQL traits, and the one that starts their Spark job, from the settings of the API."""
+
+import threading
+from typing import Final
+
+from starling_api.jobs.runner import FAILURES, Runner
+from starling_api.jobs.wiring import submitter_of
+from starling_api.settings import ApiSettings
+from starling_api.traits.sql import SqlTraits
+from starling_common.cassandra.sessions import DatabaseUnavailable
+from starling_common.telemetry.logs import log
+from starling_common.telemetry.metrics import Metrics
+
+_POLL_SECONDS: Final = 5.0
+
+
+class SqlTraitService:
+    """Queues runs when they are due, and starts the job while one waits or was interrupted.
+
+    Every API process does so. A lightweight transaction decides which of them queues a run. The job is not started here if an operator
+    starts it.
+    """
+
+    def __init__(self, settings: ApiSettings, traits: SqlTraits, metrics: Metrics) -> None:
+        self._settings = settings
+        self._traits = traits
+        self._gauge = metrics.gauge("starling_api_sql_trait_runs")
+        self._failures = metrics.gauge(FAILURES)
+        self._stopping = threading.Event()
+        self._thread = threading.Thread(target=self._run, name="sql-traits", daemon=True)
+        self._unfinished = 0
+        self._runner: Runner | None = None
+
+    def start(self) -> None:
+        """Start the threads."""
+        self._thread.start()
+        submitter = submitter_of(self._settings, "sql_traits")
+        if submitter is not None:
+            self._runner = Runner("sql_traits", submitter, lambda: self._unfinished > 0, self._failures, _POLL_SECONDS)
+            self._runner.start()
+
+    def stop(self) -> None:
+        """Stop the threads, and end a job that depends on this process."""
+        self._stopping.set()
+        if self._thread.ident is not None:
+            self._thread.join(timeout=2)  # it may wait for an unreachable database and then ends with the process
+        if self._runner is not None:
+            self._runner.stop()
+
+    def failures(self) -> dict[str, str | None]:
+        """Return the failed checks by name that only a restart of the process corrects: a thread has ended."""
+        ended = self._thread.ident is not None and not self._thread.is_alive() and not self._stopping.is_set()
+        return {
+            "sql trait schedules": "the thread has ended: restart this process" if ended else None,
+            "sql trait runner": None if self._runner is None else self._runner.problem(),
+        }
+
+    def _run(self) -> None:
+        while not self._stopping.is_set():
+            try:
+                unfinished = self._traits.queue_due()
+            except DatabaseUnavailable as error:
+                log(__name__).warning("sql_traits_not_queued", error=str(error))
+            else:
+                self._unfinished = sum(unfinished.values())
+                for state, runs in unfinished.items():
+                    self._gauge.labels(state).set(runs)
+            self._stopping.wait(_POLL_SECONDS)

@@ -1,0 +1,1 @@
+"""The job `sql_traits`: computed traits in SQL, over the lake."""

@@ -1,0 +1,214 @@
+"""Edge: performs the runs that wait, one after another: pins the lake, executes the statement, and publishes what has changed.
+
+The rows of a run are complete in the lake before the first value is published. So a run that is killed goes on where it was: it either
+executes the statement again, or publishes the same values with the same ids.
+"""
+
+import threading
+from collections import Counter
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from datetime import UTC, datetime
+from typing import Final
+
+from py4j.protocol import Py4JError, Py4JJavaError
+from pyspark.errors import AnalysisException, ParseException, PySparkException
+from pyspark.sql import DataFrame, SparkSession
+
+from starling_common.settings import Clock
+from starling_common.telemetry.logs import log
+from starling_common.time.instants import wall_clock_ms
+from starling_rules.sql_traits.runs import ACTIVE, FAILED, MAX_ATTEMPTS, REFUSED, WAITING
+from starling_rules.sql_traits.statement import AS_OF, sql_errors
+from starling_spark.jobs.sql_traits.plan import PlanRefused, check_plan, scanned_bytes
+from starling_spark.jobs.sql_traits.results import Results, Target
+from starling_spark.jobs.sql_traits.store import Computed, Run, RunStore
+from starling_spark.jobs.sql_traits.tables import SOURCES, NoTables, as_of_ms, pinned_tables
+from starling_spark.jobs.sql_traits.values import ResultRefused, json_values
+from starling_spark.lakehouse.iceberg import Lake
+
+_GROUP: Final = "sql-trait"
+_MOST_MESSAGE: Final = 1_000
+
+
+@dataclass(frozen=True, slots=True)
+class Limits:
+    """The bounds of one statement. Units: `max_seconds`."""
+
+    max_bytes: int
+    max_users: int
+    max_seconds: float
+
+
+@dataclass(frozen=True, slots=True)
+class Place:
+    """The lake from which the runs read, and where they publish. `clock`: the source of `:as_of`."""
+
+    namespace: str
+    target: Target
+    clock: Clock
+    orphan_hours: float
+
+
+class NotRun(Exception):
+    """A statement without a result. `state`: refused or failed; the text is the reason."""
+
+    def __init__(self, state: str, reason: str) -> None:
+        super().__init__(reason)
+        self.state = state
+
+
+class SqlTraitJob:
+    """Performs runs. `spark`: a session of its own for each statement is derived from it."""
+
+    def __init__(self, spark: SparkSession, store: RunStore, place: Place, limits: Limits) -> None:
+        self._spark = spark
+        self._store = store
+        self._place = place
+        self._limits = limits
+        self._results = Results(spark, Lake(spark, place.namespace))
+
+    def run(self, is_stopping: Callable[[], bool]) -> Counter[str]:
+        """Perform each run that waits or was interrupted, the oldest first; return the number of runs by their state.
+
+        A run whose values cannot be published now waits again, with the reason: `waiting` in the result. Raises: DatabaseUnavailable.
+        """
+        states: Counter[str] = Counter()
+        postponed: set[str] = set()
+        while not is_stopping():
+            waiting = [run for run in self._store.unfinished() if run.run not in postponed]
+            if not waiting:
+                break
+            run = waiting[0]
+            if not self._store.begin(run):
+                continue  # the API queued another run meanwhile
+            state, message = self._performed(run, is_stopping)
+            if state is None:
+                break  # the tasks were cancelled: the run stays as it is
+            if state == WAITING:
+                postponed.add(run.run)
+            states[state] += 1
+            log(__name__).info("sql_trait_ended", workspace=run.workspace, key=run.key, run=run.run, state=state, message=message)
+        if states:
+            self._results.maintain(self._place.orphan_hours)
+        return states
+
+    def stop(self) -> None:
+        """Cancel the tasks in progress, from another thread."""
+        self._spark.sparkContext.cancelAllJobs()
+
+    def _performed(self, run: Run, is_stopping: Callable[[], bool]) -> tuple[str | None, str | None]:
+        """Perform one run and store its end; return its state and message. State None: the job is stopping."""
+        try:
+            run = self._complete(run)
+        except NotRun as error:
+            if is_stopping():
+                return None, None
+            self._results.forget(run, *filter(None, [run.result]))
+            self._store.end_without(run, error.state, str(error)[:_MOST_MESSAGE])
+            return error.state, str(error)[:_MOST_MESSAGE]
+        try:
+            published = self._results.publish(run, self._place.target)
+        except (PySparkException, Py4JError) as error:
+            if is_stopping():
+                return None, None
+            reason = f"the values could not be published: {_reason(error)}: the job tries again"
+            self._store.postpone(run, reason)
+            return WAITING, reason
+        self._store.end_published(run, ACTIVE, published)
+        self._results.forget(run, run.run)
+        return ACTIVE, None
+
+    def _complete(self, run: Run) -> Run:
+        """Return the run with its rows complete in the lake. Raises: NotRun."""
+        if run.computed_at_ms is not None:
+            return run
+        if run.attempts >= MAX_ATTEMPTS:
+            reason = f"the job ended {run.attempts} times during this run: narrow the statement, or give the job more memory"
+            raise NotRun(FAILED, reason)
+        self._results.forget(run, *filter(None, [run.result]))  # rows of an attempt that was killed
+        computed = self._withdrawn(run) if run.archived else self._computed(run)
+        self._store.set_computed(run, computed)
+        return run._replace(as_of_ms=computed.as_of_ms, computed_at_ms=computed.computed_at_ms)
+
+    def _withdrawn(self, run: Run) -> Computed:
+        """Return the result of an archived trait, which has no rows. By the event clock it does not advance the time."""
+        now_ms = wall_clock_ms()
+        return Computed(now_ms if self._place.clock is Clock.WALL else run.as_of_ms or 0, now_ms, 0, 0)
+
+    def _computed(self, run: Run) -> Computed:
+        errors = sql_errors(run.sql)
+        if errors:
+            first = errors[0]
+            raise NotRun(REFUSED, f"line {first.line}, column {first.column}: {first.reason}: {first.cure}")
+        session = self._session(run)
+        try:
+            tables = pinned_tables(Lake(session, self._place.namespace), run.workspace)
+            at_ms = as_of_ms(tables, self._place.clock)
+            for name, rows in tables.items():
+                rows.createOrReplaceTempView(name)
+            statement = session.sql(run.sql, {AS_OF: datetime.fromtimestamp(at_ms / 1000, UTC)})
+            values = json_values(statement, run.timezone)
+            scanned = self._checked(statement)
+            with self._time_limit():
+                stored = self._results.write(run, values, self._limits.max_users)
+        except (AnalysisException, ParseException, PlanRefused, ResultRefused) as error:
+            raise NotRun(REFUSED, _reason(error)) from error
+        except (PySparkException, Py4JError, NoTables) as error:
+            raise NotRun(FAILED, _reason(error)) from error
+        if stored.problem is not None:
+            raise NotRun(REFUSED, stored.problem)
+        return Computed(at_ms, wall_clock_ms(), stored.users, scanned)
+
+    def _session(self, run: Run) -> SparkSession:
+        session = self._spark.newSession()
+        session.conf.set("spark.sql.session.timeZone", run.timezone)
+        # `${env:…}` in a text would else be replaced by a variable of this process.
+        session.conf.set("spark.sql.variable.substitute", "false")
+        session.conf.set("spark.sql.crossJoin.enabled", "false")
+        return session
+
+    def _checked(self, statement: DataFrame) -> int:
+        """Return the estimate of the bytes that the statement reads. Raises: PlanRefused, AnalysisException."""
+        check_plan(statement, frozenset(SOURCES.values()))
+        found = scanned_bytes(statement)
+        if found > self._limits.max_bytes:
+            raise PlanRefused(
+                f"the statement reads {found} bytes, and at most {self._limits.max_bytes} are allowed: narrow event_time, or raise "
+                "STARLING_SQL_TRAITS_MAX_BYTES"
+            )
+        return found
+
+    @contextmanager
+    def _time_limit(self) -> Iterator[None]:
+        """Cancel the tasks of the block when its time is over. Raises: NotRun then."""
+        context, is_over = self._spark.sparkContext, threading.Event()
+
+        def cancel() -> None:
+            is_over.set()
+            context.cancelJobGroup(_GROUP)
+
+        timer = threading.Timer(self._limits.max_seconds, cancel)
+        context.setJobGroup(_GROUP, "a statement of a SQL trait", interruptOnCancel=True)
+        timer.start()
+        try:
+            yield
+        except (PySparkException, Py4JError) as error:
+            if is_over.is_set():
+                reason = f"the statement took longer than {self._limits.max_seconds:.0f} seconds"
+                raise NotRun(FAILED, f"{reason}: narrow it, or raise STARLING_SQL_TRAITS_MAX_MINUTES") from error
+            raise
+        finally:
+            timer.cancel()
+            # A group that stays set would cancel the tasks of the next run too.
+            context.setLocalProperty("spark.jobGroup.id", None)  # type: ignore[arg-type]  # as PySpark documents it
+
+
+def _reason(error: Exception) -> str:
+    """Return the first cause of an error of Spark, without the plan and the stack that follow it."""
+    first: Exception = error
+    while isinstance(cause := getattr(first, "_cause", None), Exception):
+        first = cause
+    text = str(first.java_exception.toString() if isinstance(first, Py4JJavaError) else first).strip()
+    return (text or type(first).__name__).splitlines()[0][:_MOST_MESSAGE]

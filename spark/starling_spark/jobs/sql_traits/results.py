@@ -1,0 +1,137 @@
+"""Adapter: the rows of runs in a table of the lake, one partition a run; and their changes to Kafka."""
+
+from collections.abc import Callable, Iterable, Iterator
+from typing import Final, NamedTuple
+
+import pyarrow as pa
+from pyspark.sql import DataFrame, SparkSession, functions, types
+
+from starling_common.time.instants import wall_clock_ms
+from starling_common.values import deterministic_id, record_key
+from starling_rules.sql_traits.runs import PRODUCED_BY
+from starling_spark.jobs.sql_traits.store import Run
+from starling_spark.jobs.sql_traits.values import USER, VALUE, changed
+from starling_spark.kafka.codec import Wire
+from starling_spark.kafka.sinks import OUTPUT, Letters, publish
+from starling_spark.lakehouse.iceberg import Lake
+
+TABLE: Final = "sql_trait_results"
+MOST_ID_BYTES: Final = 512
+MOST_VALUE_BYTES: Final = 4_096
+_PLACE: Final = ("workspace", "trait_key", "run")
+_COLUMNS: Final = types.StructType([types.StructField(name, types.StringType()) for name in (*_PLACE, USER, VALUE)])
+_HOUR_MS: Final = 3_600_000
+
+
+class Stored(NamedTuple):
+    """What is wrong with the rows of a run, and their number. `problem` None: nothing."""
+
+    users: int
+    problem: str | None
+
+
+class Target(NamedTuple):
+    """Where the values are published. `letters`: for records that the broker refuses."""
+
+    brokers: str
+    topic: str
+    wire: Wire
+    letters: Letters
+
+
+class Results:
+    """The rows of runs. One process at a time writes them."""
+
+    def __init__(self, spark: SparkSession, lake: Lake) -> None:
+        self._spark = spark
+        self._lake = lake
+        lake.ensure(TABLE, _COLUMNS, _PLACE, ())
+
+    def write(self, run: Run, values: DataFrame, most_users: int) -> Stored:
+        """Store the values of a run in one commit. Shape: `user_id`, `value`, as of `json_values`. Those of other sessions are taken too."""
+        placed = {"workspace": run.workspace, "trait_key": run.key, "run": run.run}
+        columns = [functions.lit(value).alias(name) for name, value in placed.items()]
+        values.select(*columns, USER, VALUE).writeTo(self._lake.name(TABLE)).append()
+        return self._checked(run, most_users)
+
+    def rows(self, run: Run, of: str) -> DataFrame:
+        """Return the values of a run of the same trait. `of`: its id."""
+        is_own = [functions.col(name) == functions.lit(value) for name, value in zip(_PLACE, (run.workspace, run.key, of), strict=True)]
+        return self._lake.rows(TABLE).where(is_own[0] & is_own[1] & is_own[2]).select(USER, VALUE)
+
+    def forget(self, run: Run, *kept: str) -> None:
+        """Delete the rows of the trait's runs, except those with the ids `kept`."""
+        names = {f"kept{number}": one for number, one in enumerate(kept)}
+        others = f" AND run NOT IN ({', '.join(f':{name}' for name in names)})" if names else ""
+        statement = f"DELETE FROM {self._lake.name(TABLE)} WHERE workspace = :workspace AND trait_key = :trait{others}"  # noqa: S608 - names
+        self._spark.sql(statement, {"workspace": run.workspace, "trait": run.key, **names})
+
+    def maintain(self, orphan_hours: float) -> None:
+        """Delete the files of forgotten rows, and those that a killed process left."""
+        now_ms = wall_clock_ms()
+        self._lake.call("expire_snapshots", TABLE, f"older_than => timestamp_millis({now_ms}), retain_last => 1")
+        orphans_ms = int(now_ms - orphan_hours * _HOUR_MS)
+        self._lake.call("remove_orphan_files", TABLE, f"older_than => timestamp_millis({orphans_ms})")
+
+    def publish(self, run: Run, target: Target) -> int:
+        """Publish the differences from the last complete run; return their number. A repetition publishes the same records.
+
+        Raises: the error of a failed task, such as BrokerUnavailable; some of the records may be written then.
+        """
+        before = None if run.result is None else self.rows(run, run.result)
+        rows = changed(before, self.rows(run, run.run))
+        records = rows.mapInArrow(_encoder(target.wire, target.topic, run), OUTPUT)
+        published = publish(records, target.brokers, PRODUCED_BY, target.letters)
+        return published.records[target.topic]
+
+    def _checked(self, run: Run, most_users: int) -> Stored:
+        users = self.rows(run, run.run).groupBy(USER).agg(
+            functions.count("*").alias("rows"),
+            functions.octet_length(USER).alias("id_bytes"),
+            functions.max(functions.octet_length(VALUE)).alias("value_bytes"),
+        )  # fmt: skip
+        names = ("rows", "id_bytes", "value_bytes")
+        found = users.agg(functions.count("*").alias("users"), *[functions.max(name).alias(name) for name in names]).collect()[0]
+        checks = (
+            (found["users"] > most_users, f"the result has {found['users']} users, and at most {most_users} are allowed: narrow it"),
+            ((found["rows"] or 0) > 1, "the result has several rows for a user: add GROUP BY user_id"),
+            ((found["id_bytes"] or 0) > MOST_ID_BYTES, f"a user_id has more than {MOST_ID_BYTES} bytes: select the id of a user"),
+            ((found["value_bytes"] or 0) > MOST_VALUE_BYTES, f"a value has more than {MOST_VALUE_BYTES} bytes of JSON: shorten it"),
+        )
+        return Stored(found["users"], next((problem for is_wrong, problem in checks if is_wrong), None))
+
+
+def _encoder(wire: Wire, topic: str, run: Run) -> Callable[[Iterable[pa.RecordBatch]], Iterator[pa.RecordBatch]]:
+    """Return the function from users and values to rows of `sinks.OUTPUT`. The ids of the records are those of (run, user)."""
+    at_ms = run.computed_at_ms or 0
+
+    def record(user: str, value: str | None) -> dict[str, object]:
+        return {
+            "received_at": at_ms * 1000,
+            "workspace": run.workspace,
+            "user_id": user,
+            "event_id": deterministic_id("sql-trait", run.run, user),
+            "trait_key": run.key,
+            "trait_version": run.version,
+            "value": value,
+            "as_of": run.as_of_ms or 0,
+            "correlation_id": run.run,
+        }
+
+    def encode(batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+        codec = wire.codec(topic)
+        for batch in batches:
+            users, values = batch.column(USER).to_pylist(), batch.column(VALUE).to_pylist()
+            size = len(users)
+            columns = {
+                "topic": pa.array([topic] * size, pa.string()),
+                "partition": pa.array([-1] * size, pa.int32()),
+                "key": pa.array([record_key(run.workspace, user) for user in users], pa.binary()),
+                "value": pa.array([codec.encode(record(*pair)) for pair in zip(users, values, strict=True)], pa.binary()),
+                "timestamp_ms": pa.array([at_ms] * size, pa.int64()),
+                "correlation_id": pa.array([run.run] * size, pa.string()),
+                "refused": pa.array([None] * size, pa.string()),
+            }
+            yield pa.RecordBatch.from_pydict(columns)
+
+    return encode

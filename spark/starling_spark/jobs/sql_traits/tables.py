@@ -1,0 +1,66 @@
+"""Adapter: the tables of a workspace for its SQL traits, from pinned snapshots of the lake: DataFrame out."""
+
+from collections.abc import Mapping
+from typing import Final
+
+from pyspark.sql import Column, DataFrame, functions
+
+from starling_common.settings import Clock
+from starling_common.time.instants import wall_clock_ms
+from starling_rules.sql_traits.tables import EVENTS, MEMBERSHIP_CHANGES, PROFILES, TABLES
+from starling_spark.lakehouse.iceberg import Lake
+from starling_spark.lakehouse.in_force import event_rows
+
+SOURCES: Final[Mapping[str, str]] = {
+    EVENTS: "behaviour_events",
+    PROFILES: "profile_changes",
+    MEMBERSHIP_CHANGES: "membership_changes",
+}
+"""Table of a statement -> the table of the lake that it reads."""
+
+
+class NoTables(Exception):
+    """The lake lacks a table; the text names it and the cure."""
+
+
+def pinned_tables(lake: Lake, workspace: str) -> Mapping[str, DataFrame]:
+    """Return the tables of a workspace as of now: later commits do not change them. Raises: NoTables."""
+    missing = [table for table in SOURCES.values() if not lake.exists(table)]
+    if missing:
+        raise NoTables(f"the lake has no table {missing[0]} yet: start the job `lake`")
+    changes = _events(lake, SOURCES[PROFILES], workspace)
+    table = SOURCES[MEMBERSHIP_CHANGES]
+    found = {
+        EVENTS: _events(lake, SOURCES[EVENTS], workspace),
+        PROFILES: _newest(changes),
+        MEMBERSHIP_CHANGES: lake.rows(table, lake.snapshot(table)).where(_is_in(workspace)),
+    }
+    return {name: rows.select(*TABLES[name]) for name, rows in found.items()}
+
+
+def as_of_ms(tables: Mapping[str, DataFrame], clock: Clock) -> int:
+    """Return the time of a run in epoch ms: the wall clock, or by the event clock the latest event of the workspace; 0 without one."""
+    if clock is Clock.WALL:
+        return wall_clock_ms()
+    row = tables[EVENTS].agg(functions.max(functions.unix_millis("event_time"))).collect()[0]
+    return int(row[0] or 0)
+
+
+def _events(lake: Lake, table: str, workspace: str) -> DataFrame:
+    rows = event_rows(lake, table, pinned=True)
+    own = rows.own.where(_is_in(workspace))
+    if rows.corrected is None:
+        return own
+    return own.unionByName(rows.corrected.where(_is_in(workspace)), allowMissingColumns=True)
+
+
+def _newest(changes: DataFrame) -> DataFrame:
+    """Return the profile of each user after the last change."""
+    order = functions.coalesce(functions.col("order"), functions.col("received_at"))
+    profile = functions.struct("anonymous_ids", "traits", "group_id", functions.col("event_time").alias("updated_at"))
+    newest = changes.groupBy("user_id").agg(functions.max_by(profile, functions.struct(order, "origin_offset")).alias("profile"))
+    return newest.select("user_id", "profile.*")
+
+
+def _is_in(workspace: str) -> Column:
+    return functions.col("workspace") == functions.lit(workspace)

@@ -1,0 +1,45 @@
+"""Wiring: builds the job from its settings."""
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import Final
+
+from starling_common.cassandra.database import Database
+from starling_common.wire import Registry
+from starling_spark.jobs.sql_traits.job import Limits, Place, SqlTraitJob
+from starling_spark.jobs.sql_traits.results import Target
+from starling_spark.jobs.sql_traits.settings import SqlTraitsSettings
+from starling_spark.jobs.sql_traits.store import RunStore
+from starling_spark.kafka.codec import topic_schemas
+from starling_spark.kafka.sinks import Letters
+from starling_spark.lakehouse.iceberg import iceberg_config, local_warehouse
+from starling_spark.lakehouse.warehouse_lock import locked_warehouse
+from starling_spark.session.spark import open_session
+
+_LOCK: Final = ".sql-traits.lock"
+_STAGE: Final = "profiles"
+
+
+@contextmanager
+def sql_trait_job(settings: SqlTraitsSettings) -> Iterator[SqlTraitJob]:
+    """Yield the job; close its session and connections at the end.
+
+    Raises: JarMissing, WarehouseInUse, RegistryUnavailable, SchemaMissing.
+    """
+    database = Database(settings.cassandra)
+    with locked_warehouse(local_warehouse(settings), _LOCK):
+        place = Place(settings.lake_namespace, _target(settings), settings.clock, settings.lake_orphan_hours)
+        limits = Limits(settings.sql_traits_max_bytes, settings.sql_traits_max_users, settings.sql_traits_max_minutes * 60)
+        spark = open_session("sql-traits", settings, iceberg_config(settings))
+        try:
+            yield SqlTraitJob(spark, RunStore(database), place, limits)
+        finally:
+            spark.stop()
+            database.close()
+
+
+def _target(settings: SqlTraitsSettings) -> Target:
+    topic, letters = settings.sql_traits_aggregates_topic, settings.sql_traits_dead_letters_topic
+    records = [(topic, "AggregateComputed"), (letters, "DeadLetter")]
+    wire = topic_schemas(Registry(settings.registry.url), settings.registry.url, records)
+    return Target(settings.kafka.brokers, topic, wire, Letters(_STAGE, letters, wire))
