@@ -116,3 +116,41 @@ def test_computed_traits_of_an_installation(monkeypatch: pytest.MonkeyPatch) -> 
     assert "ltv  2        bootstrapping  Life-time value" in CliRunner().invoke(build_app(), ["traits", "list"]).output
     assert json.loads(CliRunner().invoke(build_app(), ["traits", "show", "ltv"]).output) == trait
     assert "there is no computed trait 'rich'" in str(CliRunner().invoke(build_app(), ["traits", "show", "rich"]).exception)
+
+
+@pytest.mark.parametrize(
+    ("states", "arguments", "output", "code"),
+    [
+        (["waiting"], [], "margin: waiting", 0),
+        (["waiting", "running", "active"], ["--wait"], "margin: active", 0),
+        (["running", "refused"], ["--wait"], "margin: refused: too large", 1),
+    ],
+)
+def test_a_trait_in_sql_runs_now(
+    monkeypatch: pytest.MonkeyPatch, states: list[str], arguments: list[str], output: str, code: int
+) -> None:
+    left = iter(states)
+
+    class Api:
+        def run_trait(self, key: str) -> dict[str, object]:
+            return self.definition("", key)
+
+        def definition(self, _path: str, key: str) -> dict[str, object]:
+            assert key == "margin"
+            status = next(left)
+            return {"key": key, "status": status, "last_run": {"message": "too large" if status == "refused" else None}}
+
+    monkeypatch.setattr(traits, "api_at", lambda _: Api())
+    monkeypatch.setattr(traits, "_POLL_SECONDS", 0.0)
+    result = CliRunner().invoke(build_app(), ["traits", "run", "margin", *arguments])
+    assert (result.output.strip(), result.exit_code) == (output, code)
+
+
+def test_the_wait_for_a_run_has_an_end(monkeypatch: pytest.MonkeyPatch) -> None:
+    class Api:
+        def run_trait(self, _key: str) -> dict[str, object]:
+            return {"status": "waiting", "last_run": {"message": None}}
+
+    monkeypatch.setattr(traits, "api_at", lambda _: Api())
+    result = CliRunner().invoke(build_app(), ["traits", "run", "margin", "--wait", "--timeout", "0s"])
+    assert "the run of 'margin' is still waiting" in str(result.exception)

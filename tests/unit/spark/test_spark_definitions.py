@@ -49,6 +49,14 @@ def test_a_definition_is_read_in_its_own_timezone() -> None:
     assert (trait.measure.zone, trait.measure.window) == ("Asia/Tokyo", Calendar("week", 0, "Asia/Tokyo"))
 
 
+def test_a_trait_in_sql_is_that_of_another_job() -> None:
+    sql = {"key": "n", "sql": "SELECT user_id, 1 AS value FROM profiles", "schedule": "0 * * * *"}
+    assert in_force(changed(1, sql), changed(1, sql, "ARCHIVED")) == ()
+    definitions = Definitions()
+    assert definitions.after(changed(1, sql)) is definitions  # so that the running query stays as it is
+    assert len(in_force({**changed(1, A), "document": "no JSON"})) == 1
+
+
 @pytest.mark.parametrize("version", [1, 2])
 def test_an_archived_trait_has_only_former_versions(version: int) -> None:
     assert in_force(changed(1, A), changed(version, A, "ARCHIVED")) == (Definition("w", "n", version, None, (json.dumps(A),)),)

@@ -1,0 +1,328 @@
+"""The job `sql_traits` on a real lake, broker and Cassandra: values equal pandas, differences, a kill, and what Spark refuses."""
+
+import json
+import random
+import uuid
+from collections.abc import Iterator, Sequence
+from datetime import UTC, datetime, timedelta
+from typing import Any
+
+import pandas as pd
+import pytest
+from pyspark.sql import SparkSession, types
+
+from starling_api.traits.sql import SqlTraitRow
+from starling_api.traits.sql_store import CassandraSqlTraits
+from starling_common.cassandra.database import Database
+from starling_common.kafka.topics import AGGREGATES
+from starling_common.settings import Clock
+from starling_common.testing import own_keyspace
+from starling_common.values import deterministic_id
+from starling_common.wire import Registry
+from starling_rules.sql_traits.runs import ACTIVE, FAILED, REFUSED, TraitSql, run_id
+from starling_spark.jobs.sql_traits.job import Limits, Place, SqlTraitJob
+from starling_spark.jobs.sql_traits.plan import PlanRefused, check_plan
+from starling_spark.jobs.sql_traits.results import TABLE, Target
+from starling_spark.jobs.sql_traits.store import Computed, Run, RunStore
+from starling_spark.jobs.sql_traits.tables import SOURCES, pinned_tables
+from starling_spark.jobs.sql_traits.values import json_values
+from starling_spark.kafka.codec import topic_schemas
+from starling_spark.kafka.sinks import Letters
+from starling_spark.lakehouse.iceberg import Lake
+from tests.conftest import Stack
+from tests.spark.topics import Topics
+
+DLQ = "profiles.dlq"
+START = datetime(2026, 1, 1, tzinfo=UTC)
+SPENT = (
+    "SELECT user_id, sum(CAST(get_json_object(properties, '$.revenue') AS BIGINT)) AS value FROM events "
+    "WHERE name = 'Order Completed' AND event_time > :as_of - INTERVAL 30 DAYS GROUP BY user_id"
+)
+GENEROUS = Limits(max_bytes=10**12, max_users=1_000_000, max_seconds=300)
+
+
+def columns(**kinds: types.DataType) -> types.StructType:
+    return types.StructType([types.StructField(name, kind) for name, kind in kinds.items()])
+
+
+TEXT, TIME, LONG = types.StringType(), types.TimestampType(), types.LongType()
+ORIGIN = {"origin_partition": types.IntegerType(), "origin_offset": LONG}
+WHO = {"workspace": TEXT, "user_id": TEXT}
+IDS = types.ArrayType(TEXT)
+LAKE_COLUMNS = {
+    "behaviour_events": columns(
+        **WHO, **ORIGIN, event_id=TEXT, message_id=TEXT, kind=TEXT, name=TEXT, event_time=TIME, received_at=TIME, anonymous_ids=IDS,
+        properties=TEXT, context=TEXT,
+    ),
+    "profile_changes": columns(
+        **WHO, **ORIGIN, event_time=TIME, received_at=TIME, order=TIME, anonymous_ids=IDS, traits=TEXT, group_id=TEXT,
+    ),
+    "membership_changes": columns(
+        **WHO, **ORIGIN, segment_key=TEXT, segment_version=types.IntegerType(), status=TEXT, sequence=LONG, effective_at=TIME,
+    ),
+}  # fmt: skip
+
+
+def event(user: str, day: float, revenue: int, workspace: str = "acme", name: str = "Order Completed") -> dict[str, Any]:
+    at = START + timedelta(days=day)
+    return {
+        "workspace": workspace, "user_id": user, "event_id": uuid.uuid4().hex, "kind": "track", "name": name, "event_time": at,
+        "received_at": at, "anonymous_ids": [], "properties": json.dumps({"revenue": revenue}), "context": "{}", "origin_partition": 0,
+    }  # fmt: skip
+
+
+class Rig:
+    """A lake, a topic and a keyspace of a test's own."""
+
+    def __init__(self, spark: SparkSession, topics: Topics, database: Database) -> None:
+        self.spark = spark
+        self.lake = Lake(spark, f"n{uuid.uuid4().hex[:10]}")
+        for table, wanted in LAKE_COLUMNS.items():
+            self.lake.ensure(table, wanted, (), ())
+        self.database = database
+        self.queue = CassandraSqlTraits(database)
+        self.store = RunStore(database)
+        topic, dlq = topics.prefix + AGGREGATES, topics.prefix + DLQ
+        self._topics, url = topics, topics.stack.registry_url
+        self._codec = Registry(url).codec(topic, "AggregateComputed")
+        wire = topic_schemas(Registry(url), url, [(topic, "AggregateComputed"), (dlq, "DeadLetter")])
+        target = Target(topics.stack.brokers, topic, wire, Letters("profiles", dlq, wire))
+        self.place = Place(self.lake.name("x").split(".")[1], target, Clock.EVENT, 72.0)
+        self._read = 0
+        self._clock = 0
+
+    def add(self, table: str, rows: Sequence[dict[str, Any]]) -> None:
+        wanted = LAKE_COLUMNS[table]
+        values = [[row.get(field.name) for field in wanted.fields] for row in rows]
+        self.spark.createDataFrame(values, wanted).writeTo(self.lake.name(table)).append()
+
+    def ordered(self, key: str, sql: str, version: int = 1, *, workspace: str = "acme", archived: bool = False) -> str:
+        """Queue a run as the API does, and return its id."""
+        self._clock += 1
+        before = next((row for row in self.queue.of(workspace) if row.key == key), None)
+        run = run_id(workspace, key, version, self._clock)
+        trait = TraitSql(workspace, key, version, sql, "0 * * * *", "UTC", archived)
+        assert self.queue.queue(trait, run, self._clock, before)
+        return run
+
+    def perform(self, store: RunStore | None = None, limits: Limits = GENEROUS) -> dict[str, int]:
+        return dict(SqlTraitJob(self.spark, store or self.store, self.place, limits).run(lambda: False))
+
+    def row(self, key: str, workspace: str = "acme") -> SqlTraitRow:
+        return next(row for row in self.queue.of(workspace) if row.key == key)
+
+    def published(self, number: int) -> list[dict[str, Any]]:
+        """Return the next records of the topic."""
+        found = self._topics.read(AGGREGATES, self._read, self._read + number)
+        self._read += number
+        records = [self._codec.decode(value) for _, value in found]
+        assert [key for key, _ in found] == [f"{one['workspace']}/{one['user_id']}".encode() for one in records]
+        return records
+
+    def stored(self) -> int:
+        return self.lake.rows(TABLE).count()
+
+
+@pytest.fixture
+def rig(spark: SparkSession, stack: Stack) -> Iterator[Rig]:
+    topics = Topics(stack, (AGGREGATES, DLQ))
+    topics.deploy()
+    with own_keyspace(stack.cassandra) as cassandra:
+        made = Rig(spark, topics, Database(cassandra))
+        yield made
+        made.database.close()
+    topics.remove()
+
+
+def spent(events: Sequence[dict[str, Any]]) -> dict[str, int]:
+    """The statement `SPENT` in pandas."""
+    frame = pd.DataFrame([one for one in events if one["workspace"] == "acme"])
+    frame["revenue"] = [json.loads(text)["revenue"] for text in frame["properties"]]
+    as_of = frame["event_time"].max()
+    recent = frame[(frame["name"] == "Order Completed") & (frame["event_time"] > as_of - pd.Timedelta(days=30))]
+    return {str(user): int(value) for user, value in recent.groupby("user_id")["revenue"].sum().items()}
+
+
+def test_values_equal_pandas_and_only_differences_are_published(rig: Rig) -> None:
+    dice = random.Random(11)
+    events = [event(f"u{dice.randrange(80)}", dice.uniform(0, 60), dice.randrange(100)) for _ in range(1_500)]
+    events += [event(f"u{dice.randrange(80)}", dice.uniform(0, 60), 7, name="Page") for _ in range(100)]
+    events += [event("other", 59, 5, workspace="shop")]
+    rig.add("behaviour_events", events)
+    run = rig.ordered("spent", SPENT)
+    assert rig.perform() == {ACTIVE: 1}
+    first = spent(events)
+    records = rig.published(len(first))
+    assert {one["user_id"]: json.loads(one["value"]) for one in records} == first
+    assert {one["event_id"] for one in records} == {deterministic_id("sql-trait", run, user) for user in first}
+    row = rig.row("spent")
+    assert (row.state, row.users, row.published) == (ACTIVE, len(first), len(first))
+    assert row.as_of_ms == int(max(one["event_time"] for one in events if one["workspace"] == "acme").timestamp() * 1000)
+    assert row.scanned_bytes
+    assert all(one["as_of"] == row.as_of_ms and one["trait_version"] == 1 for one in records)
+
+    # Nothing new: nothing is published. Then time passes: users leave the window, and their values are withdrawn.
+    rig.ordered("spent", SPENT)
+    assert rig.perform() == {ACTIVE: 1}
+    assert rig.row("spent").published == 0
+    events += [event(f"u{dice.randrange(80)}", 75, dice.randrange(1, 100)) for _ in range(5)]
+    rig.add("behaviour_events", events[-5:])
+    rig.ordered("spent", SPENT)
+    assert rig.perform() == {ACTIVE: 1}
+    second = spent(events)
+    wanted = {user: second.get(user) for user in first | second if first.get(user) != second.get(user)}
+    changes = rig.published(rig.row("spent").published or 0)
+    assert None in wanted.values()
+    assert {one["user_id"]: None if one["value"] is None else json.loads(one["value"]) for one in changes} == wanted
+
+    # The end of the trait withdraws every value, and no rows of it stay.
+    rig.ordered("spent", SPENT, archived=True)
+    assert rig.perform() == {ACTIVE: 1}
+    assert {one["user_id"]: one["value"] for one in rig.published(len(second))} == dict.fromkeys(second)
+    assert rig.stored() == 0
+
+
+class Killed(BaseException):
+    """The end of the process."""
+
+
+class KilledStore(RunStore):
+    """Ends the process before one of its writes."""
+
+    def __init__(self, database: Database, before: str) -> None:
+        super().__init__(database)
+        self._before = before
+
+    def set_computed(self, run: Run, computed: Computed) -> bool:
+        if self._before == "set_computed":
+            raise Killed
+        return super().set_computed(run, computed)
+
+    def end_published(self, run: Run, state: str, published: int) -> bool:
+        if self._before == "end_published":
+            raise Killed
+        return super().end_published(run, state, published)
+
+
+def test_a_run_that_is_killed_goes_on_with_the_same_ids(rig: Rig) -> None:
+    rig.add("behaviour_events", [event("ann", 1, 5), event("bob", 2, 7)])
+    rig.ordered("spent", SPENT)
+    with pytest.raises(Killed):
+        rig.perform(KilledStore(rig.database, "set_computed"))
+    assert rig.stored() == 2  # rows of which nothing is known: they are computed again
+    with pytest.raises(Killed):
+        rig.perform(KilledStore(rig.database, "end_published"))
+    before = rig.published(2)
+    rig.add("behaviour_events", [event("cid", 3, 9)])  # not in the rows of this run
+    assert rig.perform() == {ACTIVE: 1}
+    again = rig.published(2)
+    assert sorted(again, key=str) == sorted(before, key=str)
+    assert rig.stored() == 2
+    rig.ordered("spent", SPENT)
+    assert rig.perform() == {ACTIVE: 1}
+    assert [(one["user_id"], one["value"]) for one in rig.published(1)] == [("cid", "9")]
+
+
+def test_a_run_that_ends_the_job_each_time_fails_and_does_not_keep_others_from_running(rig: Rig) -> None:
+    rig.add("behaviour_events", [event("ann", 1, 5)])
+    rig.ordered("bad", SPENT)
+    for _ in range(3):
+        with pytest.raises(Killed):
+            rig.perform(KilledStore(rig.database, "set_computed"))
+    rig.ordered("good", SPENT)
+    assert rig.perform() == {FAILED: 1, ACTIVE: 1}
+    assert "ended 3 times" in str(rig.row("bad").message)
+    assert len(rig.published(1)) == 1
+
+
+@pytest.mark.parametrize(
+    ("sql", "limits", "state", "message"),
+    [
+        ("SELECT user_id, 1 AS value FROM events", GENEROUS, REFUSED, "several rows for a user"),
+        ("SELECT user_id, event_time > properties AS value FROM events", GENEROUS, REFUSED, ""),
+        ("SELECT user_id, anonymous_ids AS value FROM profiles", GENEROUS, REFUSED, "value is of the type array<string>"),
+        ("SELECT user_id, sum(total) AS value FROM events GROUP BY user_id", GENEROUS, REFUSED, "there is no column 'total'"),
+        (SPENT, Limits(1, 10, 60), REFUSED, "MAX_BYTES"),
+        (SPENT, Limits(10**12, 1, 60), REFUSED, "at most 1 are allowed"),
+        ("SELECT user_id, count(*) / (count(*) - 2) AS value FROM events GROUP BY user_id", GENEROUS, FAILED, "DIVIDE_BY_ZERO"),
+        (SPENT, Limits(10**12, 10, 0.001), FAILED, "MAX_MINUTES"),
+    ],
+)
+def test_what_is_refused_or_fails_changes_no_value(rig: Rig, sql: str, limits: Limits, state: str, message: str) -> None:
+    rig.add("behaviour_events", [event("ann", 1, 5), event("bob", 2, 7), event("bob", 2, 7)])
+    rig.add("profile_changes", [{"workspace": "acme", "user_id": "ann", "event_time": START, "received_at": START, "anonymous_ids": ["a"],
+                                 "traits": "{}", "origin_offset": 1}])  # fmt: skip
+    rig.ordered("spent", SPENT)
+    assert rig.perform() == {ACTIVE: 1}
+    assert len(rig.published(2)) == 2
+    rig.ordered("spent", sql, 2)
+    assert rig.perform(limits=limits) == {state: 1}
+    assert message in str(rig.row("spent").message)
+    assert rig.stored() == 2
+    rig.ordered("spent", SPENT, 3)
+    assert rig.perform() == {ACTIVE: 1}
+    assert rig.row("spent").published == 0
+
+
+def test_profiles_are_the_newest_and_runs_read_one_snapshot(rig: Rig) -> None:
+    def change(user: str, offset: int, plan: str) -> dict[str, Any]:
+        at = START + timedelta(hours=offset)
+        return {
+            "workspace": "acme", "user_id": user, "event_time": at, "received_at": at, "order": at, "anonymous_ids": [],
+            "traits": json.dumps({"plan": plan}), "origin_partition": 0, "origin_offset": offset,
+        }  # fmt: skip
+
+    rig.add("profile_changes", [change("ann", 1, "free"), change("ann", 3, "pro"), change("bob", 2, "free")])
+    rig.add("behaviour_events", [event("ann", 1, 5)])
+    tables = pinned_tables(rig.lake, "acme")
+    rig.add("profile_changes", [change("bob", 9, "pro")])
+    found = {row["user_id"]: json.loads(row["traits"])["plan"] for row in tables["profiles"].collect()}
+    assert found == {"ann": "pro", "bob": "free"}
+    rig.ordered("plan", "SELECT user_id, get_json_object(traits, '$.plan') AS value FROM profiles")
+    assert rig.perform() == {ACTIVE: 1}
+    assert {one["user_id"]: one["value"] for one in rig.published(2)} == {"ann": '"pro"', "bob": '"pro"'}
+
+
+def test_values_are_json(spark: SparkSession) -> None:
+    zone = str(spark.conf.get("spark.sql.session.timeZone"))
+    statement = {
+        "5": "5", "CAST(5 AS TINYINT)": "5", "2.5D": "2.5", "CAST(2.50 AS DECIMAL(10, 2))": "2.5", "true": "true",
+        "'a\"b'": '"a\\"b"', "DATE'2026-01-02'": '"2026-01-02"', "''": '""',
+        "CAST(unix_millis(TIMESTAMP'2026-01-02T03:04:05.678Z') AS BIGINT)": "1767323045678",
+        "TIMESTAMP'2026-01-02T03:04:05.678Z'": '"2026-01-02T03:04:05.678Z"',
+        "CAST('NaN' AS DOUBLE)": None, "CAST('-Infinity' AS DOUBLE)": None, "CAST(NULL AS STRING)": None,
+    }  # fmt: skip
+    for value, expected in statement.items():
+        rows = json_values(spark.sql(f"SELECT 'ann' AS user_id, {value} AS value"), zone).collect()
+        assert [row["value"] for row in rows] == ([] if expected is None else [expected]), value
+    assert json_values(spark.sql("SELECT * FROM VALUES (NULL, 1), ('', 2) AS t(user_id, value)"), zone).count() == 0
+
+
+@pytest.mark.parametrize(
+    "sql",
+    [
+        "SELECT reflect('java.lang.System', 'getProperty', 'user.name') AS value FROM events",
+        "SELECT java_method('java.lang.System', 'getProperty', 'user.name') AS value FROM events",
+        "SELECT (SELECT max(try_reflect('java.lang.System', 'getProperty', 'user.name'))) AS value FROM events",
+        "SELECT input_file_name() AS value FROM events",
+        "SELECT current_user() AS value FROM events",
+        "SELECT version() AS value FROM events",
+        "SELECT rand() AS value FROM events",
+        "SELECT uuid() AS value FROM events",
+        "SELECT explode(anonymous_ids) AS value FROM events",
+        "SELECT id AS value FROM range(10)",
+        "SELECT count(*) AS value FROM {lake}.other",
+        "SELECT count(*) AS value FROM events WHERE user_id IN (SELECT user_id FROM {lake}.other)",
+        "SELECT count(*) AS value FROM events a CROSS JOIN events b",
+        "SELECT count(*) AS value FROM events a JOIN events b ON a.event_time > b.event_time",
+        "SELECT count(*) AS value FROM events WHERE name NOT IN (SELECT name FROM events WHERE user_id = 'ann')",
+    ],
+)
+def test_the_plan_is_refused_without_the_check_of_the_syntax(rig: Rig, sql: str) -> None:
+    rig.lake.ensure("other", columns(user_id=TEXT), (), ())
+    session = rig.spark.newSession()
+    for name, rows in pinned_tables(Lake(session, rig.place.namespace), "acme").items():
+        rows.createOrReplaceTempView(name)
+    statement = session.sql(sql.replace("{lake}", rig.lake.name("x").removesuffix(".x")))
+    with pytest.raises(PlanRefused):
+        check_plan(statement, frozenset(SOURCES.values()))
