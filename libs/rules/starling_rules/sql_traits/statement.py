@@ -27,8 +27,10 @@ _CLOSED_STRINGS: Final = frozenset({
     TokenType.RAW_STRING, TokenType.HEX_STRING, TokenType.BIT_STRING, TokenType.BYTE_STRING, TokenType.NATIONAL_STRING,
     TokenType.HEREDOC_STRING, TokenType.UNICODE_STRING,
 })  # fmt: skip
-_CHARACTERS: Final = frozenset("()*,.+-/%<>=!:|")
-_WITHOUT_PARENTHESES: Final = tuple({*Spark.Parser.NO_PAREN_FUNCTIONS.values()})
+_SIGNS: Final = frozenset({"(", ")", "*", ",", ".", "+", "-", "/", "%", "<", ">", "<=", ">=", "=", "==", "<>", "!=", "<=>", ":", "||"})
+_FIRST: Final = frozenset({TokenType.SELECT, TokenType.WITH, TokenType.L_PAREN})
+_WITHOUT_PARENTHESES: Final = (*{*Spark.Parser.NO_PAREN_FUNCTIONS.values()}, exp.RegexpLike, exp.RegexpILike)
+"""Functions that need no parenthesis after their name, so that no word before one names them: `CURRENT_DATE`, and RLIKE."""
 _JOIN_KINDS: Final = frozenset({"", "INNER", "OUTER", "SEMI", "ANTI"})
 
 
@@ -98,7 +100,7 @@ def _text_errors(text: str) -> list[SqlError]:
         return [SqlError("too_complex", 1, 1, f"it has {len(text)} characters", f"at most {MAX_CHARACTERS} characters")]
     for offset, character in enumerate(text):
         if character == "\\" or (not character.isprintable() and character not in "\n\r\t"):
-            reason = "a backslash" if character == "\\" else f"the control character U+{ord(character):04X}"
+            reason = "a backslash" if character == "\\" else f"the character U+{ord(character):04X}"
             return [SqlError("bad_character", *_Place.at(text, offset), f"{reason} is not allowed", "text without it")]
     at = text.find("${")
     if at >= 0:
@@ -110,6 +112,9 @@ def _token_errors(text: str, tokens: Sequence[Token]) -> Iterator[SqlError]:
     if len(tokens) > MAX_TOKENS:
         yield SqlError("too_complex", 1, 1, f"it has {len(tokens)} words and signs", f"at most {MAX_TOKENS}")
         return
+    if tokens and tokens[0].token_type not in _FIRST:
+        yield SqlError("not_select", *_Place.at(text, tokens[0].start), "it is no SELECT", "one SELECT, or WITH and a SELECT")
+        return
     depth = 0
     for index, token in enumerate(tokens):
         at = _Place.at(text, token.start)
@@ -120,7 +125,7 @@ def _token_errors(text: str, tokens: Sequence[Token]) -> Iterator[SqlError]:
             yield SqlError("bad_literal", *at, "it is no plain text", "a text in single quotes")
         elif token.token_type is TokenType.SEMICOLON:
             yield SqlError("not_select", *at, "there is a second statement", "one SELECT")
-        elif token.token_type is TokenType.PIPE_GT or not _is_known(token):
+        elif not _is_known(token):
             yield SqlError("bad_character", *at, f"{token.text!r} is not allowed", "signs of a SELECT")
         depth += (token.token_type is TokenType.L_PAREN) - (token.token_type is TokenType.R_PAREN)
         if depth > MAX_NESTING:
@@ -134,7 +139,7 @@ def _is_known(token: Token) -> bool:
     """Return whether it is a word, a literal, or made of permitted signs."""
     if token.token_type in {TokenType.STRING, TokenType.IDENTIFIER, TokenType.NUMBER}:
         return True
-    return token.text[:1].isalnum() or token.text[:1] == "_" or set(token.text) <= _CHARACTERS
+    return token.text[:1].isalnum() or token.text[:1] == "_" or token.text in _SIGNS
 
 
 def _call_errors(at: _Place, token: Token, before: Token | None) -> Iterator[SqlError]:

@@ -32,8 +32,9 @@ REPLACEMENTS: Final = {
     "first": "min_by(value, event_time)",
     "last": "max_by(value, event_time)",
     "percentile": "percentile_approx",
+    "regexp_like": "LIKE",
+    "regexp_i_like": "ILIKE",
     "rlike": "LIKE",
-    "regexp": "LIKE",
 }
 """Function that no statement may use -> what it may use instead."""
 
@@ -44,7 +45,7 @@ BEFORE_PARENTHESIS: Final = frozenset({
 """Words, no functions, that may stand before a parenthesis."""
 
 NODES: Final = frozenset({
-    "Add", "Alias", "All", "And", "Any", "Between", "Boolean", "CTE", "Case", "Cast", "Column", "DataType", "DataTypeParam", "Distinct", "Div",
+    "Add", "Alias", "All", "And", "Any", "Between", "Boolean", "CTE", "Case", "Cast", "Column", "DataType", "DPipe", "DataTypeParam", "Distinct", "Div",
     "EQ", "Escape", "Except", "Exists", "Filter", "From", "GT", "GTE", "Group", "Having", "ILike", "Identifier", "If", "In", "IntDiv",
     "Intersect", "Interval", "Is", "JSONPath", "JSONPathKey", "JSONPathPart", "JSONPathRoot", "JSONPathSubscript", "Join", "LT", "LTE",
     "Like", "Literal", "Mod", "Mul", "NEQ", "Neg", "Not", "Null", "NullSafeEQ", "NullSafeNEQ", "Or", "Order", "Ordered", "Paren",
@@ -54,7 +55,6 @@ NODES: Final = frozenset({
 """Classes of sqlglot's syntax tree, beside those of functions."""
 
 SYNTAX: Final = {
-    "Command": "a statement other than SELECT",
     "Cluster": "CLUSTER BY",
     "Distribute": "DISTRIBUTE BY",
     "Dot": "a field of a struct",

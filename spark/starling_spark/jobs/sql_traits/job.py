@@ -29,6 +29,7 @@ from starling_spark.jobs.sql_traits.values import ResultRefused, json_values
 from starling_spark.lakehouse.iceberg import Lake
 
 _GROUP: Final = "sql-trait"
+_CANCEL_SECONDS: Final = 1.0
 _MOST_MESSAGE: Final = 1_000
 
 
@@ -183,26 +184,36 @@ class SqlTraitJob:
     @contextmanager
     def _time_limit(self) -> Iterator[None]:
         """Cancel the tasks of the block when its time is over. Raises: NotRun then."""
-        context, is_over = self._spark.sparkContext, threading.Event()
+        context, is_over, has_ended = self._spark.sparkContext, threading.Event(), threading.Event()
 
         def cancel() -> None:
+            if has_ended.wait(self._limits.max_seconds):
+                return
             is_over.set()
             context.cancelJobGroup(_GROUP)
+            while not has_ended.wait(_CANCEL_SECONDS):
+                context.cancelJobGroup(_GROUP)  # Spark cancels the jobs that run, and not those that begin later
 
-        timer = threading.Timer(self._limits.max_seconds, cancel)
+        timer = threading.Thread(target=cancel, name="sql-trait-limit", daemon=True)
         context.setJobGroup(_GROUP, "a statement of a SQL trait", interruptOnCancel=True)
         timer.start()
         try:
             yield
         except (PySparkException, Py4JError) as error:
             if is_over.is_set():
-                reason = f"the statement took longer than {self._limits.max_seconds:.0f} seconds"
-                raise NotRun(FAILED, f"{reason}: narrow it, or raise STARLING_SQL_TRAITS_MAX_MINUTES") from error
+                raise self._too_slow() from error
             raise
         finally:
-            timer.cancel()
+            has_ended.set()
+            timer.join()
             # A group that stays set would cancel the tasks of the next run too.
             context.setLocalProperty("spark.jobGroup.id", None)  # type: ignore[arg-type]  # as PySpark documents it
+        if is_over.is_set():
+            raise self._too_slow()
+
+    def _too_slow(self) -> NotRun:
+        reason = f"the statement took longer than {self._limits.max_seconds:g} seconds"
+        return NotRun(FAILED, f"{reason}: narrow it, or raise STARLING_SQL_TRAITS_MAX_MINUTES")
 
 
 def _reason(error: Exception) -> str:
