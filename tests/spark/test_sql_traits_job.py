@@ -67,7 +67,8 @@ def event(user: str, day: float, revenue: int, workspace: str = "acme", name: st
     at = START + timedelta(days=day)
     return {
         "workspace": workspace, "user_id": user, "event_id": uuid.uuid4().hex, "kind": "track", "name": name, "event_time": at,
-        "received_at": at, "anonymous_ids": [], "properties": json.dumps({"revenue": revenue}), "context": "{}", "origin_partition": 0,
+        "received_at": at, "anonymous_ids": [], "properties": json.dumps({"revenue": revenue}), "context": "{}",
+        "origin_partition": 0,
     }  # fmt: skip
 
 
@@ -249,8 +250,8 @@ def test_a_run_that_ends_the_job_each_time_fails_and_does_not_keep_others_from_r
 )
 def test_what_is_refused_or_fails_changes_no_value(rig: Rig, sql: str, limits: Limits, state: str, message: str) -> None:
     rig.add("behaviour_events", [event("ann", 1, 5), event("bob", 2, 7), event("bob", 2, 7)])
-    rig.add("profile_changes", [{"workspace": "acme", "user_id": "ann", "event_time": START, "received_at": START, "anonymous_ids": ["a"],
-                                 "traits": "{}", "origin_offset": 1}])  # fmt: skip
+    profile = {"workspace": "acme", "user_id": "ann", "anonymous_ids": ["a"], "traits": "{}", "origin_offset": 1}
+    rig.add("profile_changes", [{**profile, "event_time": START, "received_at": START}])
     rig.ordered("spent", SPENT)
     assert rig.perform() == {ACTIVE: 1}
     assert len(rig.published(2)) == 2

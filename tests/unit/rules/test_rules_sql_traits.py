@@ -279,8 +279,10 @@ def test_schedules_that_fire(schedule: str) -> None:
 
 @pytest.mark.parametrize(
     "schedule",
-    ["", "hourly", "* * * *", "0 0 * * * *", "60 * * * *", "0 25 * * *", "0 0 30 2 *", "0 0 31 4,6,9,11 *", "*/0 * * * *", "a b c d e"]
-    + ["0 0 * * 8", "@daily", "1-0 * * * *", "* " * 60, 5, None],
+    [
+        "", "hourly", "* * * *", "0 0 * * * *", "60 * * * *", "0 25 * * *", "0 0 30 2 *", "0 0 31 4,6,9,11 *", "*/0 * * * *",
+        "a b c d e", "0 0 * * 8", "@daily", "1-0 * * * *", "* " * 60, 5, None,
+    ],  # fmt: skip
 )
 def test_what_never_fires_is_no_schedule(schedule: object) -> None:
     assert schedule_error(schedule)

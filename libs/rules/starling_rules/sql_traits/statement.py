@@ -27,7 +27,7 @@ _CLOSED_STRINGS: Final = frozenset({
     TokenType.RAW_STRING, TokenType.HEX_STRING, TokenType.BIT_STRING, TokenType.BYTE_STRING, TokenType.NATIONAL_STRING,
     TokenType.HEREDOC_STRING, TokenType.UNICODE_STRING,
 })  # fmt: skip
-_SIGNS: Final = frozenset({"(", ")", "*", ",", ".", "+", "-", "/", "%", "<", ">", "<=", ">=", "=", "==", "<>", "!=", "<=>", ":", "||"})
+_SIGNS: Final = frozenset("()*,.+-/%<>=:") | {"<=", ">=", "==", "<>", "!=", "<=>", "||"}
 _FIRST: Final = frozenset({TokenType.SELECT, TokenType.WITH, TokenType.L_PAREN})
 _WITHOUT_PARENTHESES: Final = (*{*Spark.Parser.NO_PAREN_FUNCTIONS.values()}, exp.RegexpLike, exp.RegexpILike)
 """Functions that need no parenthesis after their name, so that no word before one names them: `CURRENT_DATE`, and RLIKE."""

@@ -4,8 +4,8 @@ from typing import Final
 
 FUNCTIONS: Final = frozenset({
     # aggregates
-    "approx_count_distinct", "approx_percentile", "avg", "bool_and", "bool_or", "count", "count_if", "max", "max_by", "min", "min_by",
-    "percentile_approx", "stddev", "stddev_pop", "stddev_samp", "sum", "var_pop", "var_samp", "variance",
+    "approx_count_distinct", "approx_percentile", "avg", "bool_and", "bool_or", "count", "count_if", "max", "max_by", "min",
+    "min_by", "percentile_approx", "stddev", "stddev_pop", "stddev_samp", "sum", "var_pop", "var_samp", "variance",
     # windows
     "dense_rank", "lag", "lead", "rank", "row_number",
     # numbers
@@ -15,8 +15,8 @@ FUNCTIONS: Final = frozenset({
     # JSON
     "get_json_object",
     # times
-    "date_add", "date_diff", "date_sub", "date_trunc", "datediff", "day", "dayofweek", "hour", "month", "to_date", "to_timestamp",
-    "unix_millis", "unix_seconds", "year",
+    "date_add", "date_diff", "date_sub", "date_trunc", "datediff", "day", "dayofweek", "hour", "month", "to_date",
+    "to_timestamp", "unix_millis", "unix_seconds", "year",
     # conditions and types
     "cast", "coalesce", "if", "ifnull", "isnull", "isnotnull", "nullif", "nvl", "nvl2", "try_cast",
 })  # fmt: skip
@@ -39,18 +39,19 @@ REPLACEMENTS: Final = {
 """Function that no statement may use -> what it may use instead."""
 
 BEFORE_PARENTHESIS: Final = frozenset({
-    "all", "and", "as", "between", "by", "case", "decimal", "distinct", "else", "except", "exists", "filter", "from", "having", "in",
-    "intersect", "is", "join", "like", "not", "numeric", "on", "or", "over", "select", "then", "union", "using", "when", "where",
+    "all", "and", "as", "between", "by", "case", "decimal", "distinct", "else", "except", "exists", "filter", "from", "having",
+    "in", "intersect", "is", "join", "like", "not", "numeric", "on", "or", "over", "select", "then", "union", "using", "when",
+    "where",
 })  # fmt: skip
 """Words, no functions, that may stand before a parenthesis."""
 
 NODES: Final = frozenset({
-    "Add", "Alias", "All", "And", "Any", "Between", "Boolean", "CTE", "Case", "Cast", "Column", "DataType", "DPipe", "DataTypeParam", "Distinct", "Div",
-    "EQ", "Escape", "Except", "Exists", "Filter", "From", "GT", "GTE", "Group", "Having", "ILike", "Identifier", "If", "In", "IntDiv",
-    "Intersect", "Interval", "Is", "JSONPath", "JSONPathKey", "JSONPathPart", "JSONPathRoot", "JSONPathSubscript", "Join", "LT", "LTE",
-    "Like", "Literal", "Mod", "Mul", "NEQ", "Neg", "Not", "Null", "NullSafeEQ", "NullSafeNEQ", "Or", "Order", "Ordered", "Paren",
-    "Placeholder", "Select", "Star", "Sub", "Subquery", "Table", "TableAlias", "TryCast", "Tuple", "Union", "Var", "Where", "Window",
-    "WindowSpec", "With",
+    "Add", "Alias", "All", "And", "Any", "Between", "Boolean", "CTE", "Case", "Cast", "Column", "DataType", "DPipe",
+    "DataTypeParam", "Distinct", "Div", "EQ", "Escape", "Except", "Exists", "Filter", "From", "GT", "GTE", "Group", "Having",
+    "ILike", "Identifier", "If", "In", "IntDiv", "Intersect", "Interval", "Is", "JSONPath", "JSONPathKey", "JSONPathPart",
+    "JSONPathRoot", "JSONPathSubscript", "Join", "LT", "LTE", "Like", "Literal", "Mod", "Mul", "NEQ", "Neg", "Not", "Null",
+    "NullSafeEQ", "NullSafeNEQ", "Or", "Order", "Ordered", "Paren", "Placeholder", "Select", "Star", "Sub", "Subquery", "Table",
+    "TableAlias", "TryCast", "Tuple", "Union", "Var", "Where", "Window", "WindowSpec", "With",
 })  # fmt: skip
 """Classes of sqlglot's syntax tree, beside those of functions."""
 

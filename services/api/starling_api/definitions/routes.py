@@ -42,7 +42,17 @@ _MAX_TEXT: Final = 200
 def _filter_of(
     status: Annotated[
         Literal[
-            "backfilling", "bootstrapping", "waiting", "running", "refused", "failed", "draft", "active", "paused", "disabled", "archived"
+            "backfilling",
+            "bootstrapping",
+            "waiting",
+            "running",
+            "refused",
+            "failed",
+            "draft",
+            "active",
+            "paused",
+            "disabled",
+            "archived",
         ]
         | None,
         Query(description="Only this status"),

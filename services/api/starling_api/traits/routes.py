@@ -22,7 +22,7 @@ _RUN: Final[dict[int | str, dict[str, Any]]] = {200: {"model": MODELS[TRAITS.nam
 def run_computed_trait(
     key: str, services: UsedServices, write: Annotated[Write, Depends(unversioned_write_by(Role.EDITOR))]
 ) -> Response:
-    """The Spark job `sql_traits` begins the run soon. A trait with a run that waits or runs gets no second one. The schedule goes on."""
+    """The Spark job `sql_traits` begins the run soon. A trait whose run waits or runs gets no second one. The schedule goes on."""
 
     def act() -> Stored:
         definition = services.sql_traits.run(write.author.workspace, key, dry_run=write.dry_run)

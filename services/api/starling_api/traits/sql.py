@@ -21,8 +21,8 @@ _NOT_STARTED: Final = "an operator starts the job: run it, or set STARLING_SQL_T
 class SqlTraitRow(NamedTuple):
     """The newest run of a trait, and what the last run that ended has published.
 
-    `state`, `message`, `users`, `scanned_bytes`, `ended_at_ms`: of the newest run. `published`: number of changed values; `as_of_ms`: the
-    time of the run, None before the statement was executed.
+    `state`, `message`: of the newest run. The other fields are those of the last run that got so far: `as_of_ms`, its time, `users`
+    and `scanned_bytes` once the statement was executed, `published`, the number of changed values, at its end.
     """
 
     workspace: str
@@ -104,7 +104,7 @@ class SqlTraits:
         if found.status == ARCHIVED:
             raise Archived(f"{key!r} is archived: create a computed trait with another key")
         if not (is_sql(found.document) and is_runnable(found.document)):
-            raise BadRequest("not_sql", f"{key!r} is a measure of events, which Spark updates continuously: only SQL traits have runs")
+            raise BadRequest("not_sql", f"{key!r} is a measure of events, which is always up to date: only SQL traits have runs")
         before = next((row for row in self.store.of(workspace) if row.key == key), None)
         if not dry_run and (before is None or before.state not in UNFINISHED):
             (trait,) = _in_sql(workspace, [found])

@@ -15,8 +15,8 @@ _FIRST: Final = (
     "VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, 0) IF NOT EXISTS"
 )
 _NEXT: Final = (
-    "UPDATE {ks}.sql_traits SET version = ?, sql = ?, timezone = ?, archived = ?, state = ?, run = ?, queued_at_ms = ?, attempts = 0, "
-    "computed_at_ms = null, message = null WHERE workspace = ? AND key = ? IF state = ? AND queued_at_ms = ?"
+    "UPDATE {ks}.sql_traits SET version = ?, sql = ?, timezone = ?, archived = ?, state = ?, run = ?, queued_at_ms = ?, "
+    "attempts = 0, computed_at_ms = null, message = null WHERE workspace = ? AND key = ? IF state = ? AND queued_at_ms = ?"
 )
 
 

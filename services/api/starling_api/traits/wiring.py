@@ -17,8 +17,8 @@ _POLL_SECONDS: Final = 5.0
 class SqlTraitService:
     """Queues runs when they are due, and starts the job while one waits or was interrupted.
 
-    Every API process does so. A lightweight transaction decides which of them queues a run. The job is not started here if an operator
-    starts it.
+    Every API process does so. A lightweight transaction decides which of them queues a run. The job is not started here if an
+    operator starts it.
     """
 
     def __init__(self, settings: ApiSettings, traits: SqlTraits, metrics: Metrics) -> None:

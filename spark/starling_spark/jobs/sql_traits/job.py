@@ -1,7 +1,7 @@
 """Edge: performs the runs that wait, one after another: pins the lake, executes the statement, and publishes what has changed.
 
-The rows of a run are complete in the lake before the first value is published. So a run that is killed goes on where it was: it either
-executes the statement again, or publishes the same values with the same ids.
+The rows of a run are complete in the lake before the first value is published. So a run that is killed goes on where it was: it
+either executes the statement again, or publishes the same values with the same ids.
 """
 
 import threading
@@ -73,7 +73,7 @@ class SqlTraitJob:
     def run(self, is_stopping: Callable[[], bool]) -> Counter[str]:
         """Perform each run that waits or was interrupted, the oldest first; return the number of runs by their state.
 
-        A run whose values cannot be published now waits again, with the reason: `waiting` in the result. Raises: DatabaseUnavailable.
+        A run whose values cannot be published now has to wait: `waiting` in the result. Raises: DatabaseUnavailable.
         """
         states: Counter[str] = Counter()
         postponed: set[str] = set()

@@ -48,7 +48,7 @@ class Results:
         lake.ensure(TABLE, _COLUMNS, _PLACE, ())
 
     def write(self, run: Run, values: DataFrame, most_users: int) -> Stored:
-        """Store the values of a run in one commit. Shape: `user_id`, `value`, as of `json_values`. Those of other sessions are taken too."""
+        """Store the values of a run in one commit. Shape: `user_id`, `value`, as of `json_values`, also of another session."""
         placed = {"workspace": run.workspace, "trait_key": run.key, "run": run.run}
         columns = [functions.lit(value).alias(name) for name, value in placed.items()]
         values.select(*columns, USER, VALUE).writeTo(self._lake.name(TABLE)).append()
@@ -56,14 +56,17 @@ class Results:
 
     def rows(self, run: Run, of: str) -> DataFrame:
         """Return the values of a run of the same trait. `of`: its id."""
-        is_own = [functions.col(name) == functions.lit(value) for name, value in zip(_PLACE, (run.workspace, run.key, of), strict=True)]
-        return self._lake.rows(TABLE).where(is_own[0] & is_own[1] & is_own[2]).select(USER, VALUE)
+        rows = self._lake.rows(TABLE)
+        for name, value in zip(_PLACE, (run.workspace, run.key, of), strict=True):
+            rows = rows.where(functions.col(name) == functions.lit(value))
+        return rows.select(USER, VALUE)
 
     def forget(self, run: Run, *kept: str) -> None:
         """Delete the rows of the trait's runs, except those with the ids `kept`."""
         names = {f"kept{number}": one for number, one in enumerate(kept)}
         others = f" AND run NOT IN ({', '.join(f':{name}' for name in names)})" if names else ""
-        statement = f"DELETE FROM {self._lake.name(TABLE)} WHERE workspace = :workspace AND trait_key = :trait{others}"  # noqa: S608 - names
+        table = self._lake.name(TABLE)
+        statement = f"DELETE FROM {table} WHERE workspace = :workspace AND trait_key = :trait{others}"  # noqa: S608 - our names
         self._spark.sql(statement, {"workspace": run.workspace, "trait": run.key, **names})
 
     def maintain(self, orphan_hours: float) -> None:
@@ -91,9 +94,11 @@ class Results:
             functions.max(functions.octet_length(VALUE)).alias("value_bytes"),
         )  # fmt: skip
         names = ("rows", "id_bytes", "value_bytes")
-        found = users.agg(functions.count("*").alias("users"), *[functions.max(name).alias(name) for name in names]).collect()[0]
+        sums = [functions.count("*").alias("users"), *[functions.max(name).alias(name) for name in names]]
+        found = users.agg(*sums).collect()[0]
+        count = found["users"]
         checks = (
-            (found["users"] > most_users, f"the result has {found['users']} users, and at most {most_users} are allowed: narrow it"),
+            (count > most_users, f"the result has {count} users, and at most {most_users} are allowed: narrow it"),
             ((found["rows"] or 0) > 1, "the result has several rows for a user: add GROUP BY user_id"),
             ((found["id_bytes"] or 0) > MOST_ID_BYTES, f"a user_id has more than {MOST_ID_BYTES} bytes: select the id of a user"),
             ((found["value_bytes"] or 0) > MOST_VALUE_BYTES, f"a value has more than {MOST_VALUE_BYTES} bytes of JSON: shorten it"),

@@ -14,13 +14,17 @@ class SqlTraitsSettings(LakeSettings):
     """Settings of `python -m starling_spark.jobs.sql_traits`."""
 
     cassandra: Cassandra
-    checkpoint_dir: Annotated[Path, Field(description="has no effect: Cassandra and the lake contain the progress of this job")] = Path()
+    checkpoint_dir: Annotated[
+        Path, Field(description="has no effect: Cassandra and the lake contain the progress of this job")
+    ] = Path()
     sql_traits_max_bytes: Annotated[
         int, Field(ge=1, description="maximum of bytes that a statement reads, as its plan estimates; a larger one is refused")
     ] = 100_000_000_000
     sql_traits_max_users: Annotated[
         int, Field(ge=1, description="maximum of users with a value; a statement with more of them is refused")
     ] = 20_000_000
-    sql_traits_max_minutes: Annotated[float, Field(gt=0, le=1_440, description="maximum time of one statement; a longer one fails")] = 10.0
+    sql_traits_max_minutes: Annotated[
+        float, Field(gt=0, le=1_440, description="maximum time of one statement; a longer one fails")
+    ] = 10.0
     sql_traits_aggregates_topic: Annotated[str, Field(description="topic of the computed values")] = AGGREGATES
     sql_traits_dead_letters_topic: Annotated[str, Field(description="topic of the dead letters")] = "profiles.dlq"

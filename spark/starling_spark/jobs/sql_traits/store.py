@@ -8,8 +8,9 @@ from starling_rules.sql_traits.runs import RUNNING, UNFINISHED, WAITING
 
 
 class Run(NamedTuple):
-    """The newest run of a trait. `run`: its id; `attempts`: how often the job has begun it; `result`: the id of the last complete run.
+    """The newest run of a trait.
 
+    `run`: its id; `attempts`: how often the job has begun it; `result`: the id of the last complete run.
     `as_of_ms`: the value of `:as_of`; `computed_at_ms`: when the rows of this run were complete in the lake, None before.
     """
 

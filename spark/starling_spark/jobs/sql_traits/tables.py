@@ -39,7 +39,7 @@ def pinned_tables(lake: Lake, workspace: str) -> Mapping[str, DataFrame]:
 
 
 def as_of_ms(tables: Mapping[str, DataFrame], clock: Clock) -> int:
-    """Return the time of a run in epoch ms: the wall clock, or by the event clock the latest event of the workspace; 0 without one."""
+    """Return the time of a run in epoch ms: the wall clock, or by the event clock the latest event; 0 without one."""
     if clock is Clock.WALL:
         return wall_clock_ms()
     row = tables[EVENTS].agg(functions.max(functions.unix_millis("event_time"))).collect()[0]

@@ -130,7 +130,7 @@ def imports_dir(data_dir: Path) -> Path:
 
 
 def _jobs_of_api(data_dir: Path, options: Options, host: Host) -> dict[str, str]:
-    """Return the environment variables for the jobs that the API starts: imports, with a lake SQL traits, with --backfill the backfill."""
+    """Return the environment variables for the jobs that the API starts: imports, SQL traits with a lake, and the backfill."""
     imports = {
         "STARLING_IMPORTS_RUNNER": "process",
         "STARLING_IMPORTS_ROOTS": imports_dir(data_dir).absolute().as_uri(),
