@@ -120,10 +120,11 @@ def test_no_spark_means_no_spark_and_none_of_its_jars() -> None:
     assert "spark" in needed_bundles(options())
 
 
-def test_the_api_starts_backfills_only_when_asked_for() -> None:
-    def of_api(**more: bool) -> Mapping[str, str]:
-        return next(part.env for part in planned_parts(HOME, options(**more)) if part.name == "api")
+def of_api(**more: bool) -> Mapping[str, str]:
+    return next(part.env for part in planned_parts(HOME, options(**more)) if part.name == "api")
 
+
+def test_the_api_starts_backfills_only_when_asked_for() -> None:
     assert not [name for name in of_api() if "BACKFILL" in name]
     assert of_api(backfill=True)["STARLING_BACKFILL_RUNNER"] == "process"
 

@@ -59,19 +59,21 @@ def sql_errors(text: str) -> list[SqlError]:
     except TokenError as error:
         at = _Place.at(text, min(error.start or 0, len(text)))
         return [SqlError("bad_syntax", *at, "the text cannot be read", "close every quote and parenthesis")]
-    found = sorted(_token_errors(text, tokens), key=_order)[:_MOST_ERRORS]
-    if found:
-        return found
+    errors = [*_token_errors(text, tokens)] or _parsed_errors(text)
+    return sorted(dict.fromkeys(errors), key=_order)[:_MOST_ERRORS]
+
+
+def _parsed_errors(text: str) -> list[SqlError]:
     try:
         trees = Spark().parse(text)
     except ParseError as error:
-        return [_syntax_error(text, error)]
+        return [_syntax_error(error)]
     except RecursionError:
         return [SqlError("too_complex", 1, 1, "it is nested too deeply", "use WITH for parts of it")]
     tree = trees[0] if len(trees) == 1 else None
     if not isinstance(tree, exp.Query):
         return [SqlError("not_select", 1, 1, "it is no SELECT", "one SELECT, or WITH and a SELECT")]
-    return sorted(dict.fromkeys(_tree_errors(text, tree)), key=_order)[:_MOST_ERRORS]
+    return [*_tree_errors(text, tree)]
 
 
 class _Place(NamedTuple):
@@ -161,7 +163,7 @@ def _function_error(at: _Place, name: str) -> SqlError:
     return SqlError("bad_function", *at, f"the function {name} is not allowed", cure)
 
 
-def _syntax_error(text: str, error: ParseError) -> SqlError:
+def _syntax_error(error: ParseError) -> SqlError:
     first = error.errors[0] if error.errors else {}
     line, end = first.get("line") or 1, first.get("col") or 1
     column = max(1, end - len(first.get("highlight") or "") + 1)
@@ -177,7 +179,7 @@ def _tree_errors(text: str, tree: exp.Query) -> Iterator[SqlError]:
         return
     yield from _result_errors(text, tree)
     names = _Names(tree)
-    joins = [node for node in tree.find_all(exp.Join)]
+    joins = list(tree.find_all(exp.Join))
     if len(joins) > MAX_JOINS:
         place = _Place.of(text, joins[MAX_JOINS])
         yield SqlError("too_complex", *place, f"it has {len(joins)} joins", f"at most {MAX_JOINS} joins")

@@ -14,9 +14,9 @@ class SqlTraitsSettings(LakeSettings):
     """Settings of `python -m starling_spark.jobs.sql_traits`."""
 
     cassandra: Cassandra
-    checkpoint_dir: Annotated[
-        Path, Field(description="has no effect: Cassandra and the lake contain the progress of this job")
-    ] = Path()
+    checkpoint_dir: Annotated[Path, Field(description="has no effect: Cassandra and the lake contain the progress of this job")] = (
+        Path()
+    )
     sql_traits_max_bytes: Annotated[
         int, Field(ge=1, description="maximum of bytes that a statement reads, as its plan estimates; a larger one is refused")
     ] = 100_000_000_000

@@ -42,9 +42,7 @@ _COLUMNS: Final = ", ".join(Run._fields)
 _ALL: Final = f"SELECT {_COLUMNS} FROM {{ks}}.sql_traits"  # noqa: S608 - the names of our columns
 _OWN: Final = "WHERE workspace = ? AND key = ? IF run = ?"
 _BEGIN: Final = f"UPDATE {{ks}}.sql_traits SET state = ?, attempts = ? {_OWN} AND state IN (?, ?)"  # noqa: S608 - as above
-_COMPUTED: Final = (
-    f"UPDATE {{ks}}.sql_traits SET as_of_ms = ?, computed_at_ms = ?, users = ?, scanned_bytes = ? {_OWN}"  # noqa: S608 - as above
-)
+_COMPUTED: Final = f"UPDATE {{ks}}.sql_traits SET as_of_ms = ?, computed_at_ms = ?, users = ?, scanned_bytes = ? {_OWN}"  # noqa: S608 - as above
 _PUBLISHED: Final = (
     "UPDATE {ks}.sql_traits SET state = ?, result = ?, published = ?, ended_at_ms = ?, message = null "
     "WHERE workspace = ? AND key = ? IF run = ?"
