@@ -10,7 +10,7 @@ from typing import Final, NamedTuple
 from sqlglot import exp
 from sqlglot.dialects.spark import Spark
 from sqlglot.errors import ParseError, TokenError
-from sqlglot.tokens import Token, TokenType
+from sqlglot.tokenizer_core import Token, TokenType
 
 from starling_rules.sql_traits.tables import RESULT, TABLES
 from starling_rules.sql_traits.words import BEFORE_PARENTHESIS, FUNCTIONS, NODES, REPLACEMENTS, SYNTAX

@@ -1,4 +1,4 @@
-"""Wiring: the thread that queues the runs of SQL traits, and the one that starts their Spark job, from the settings of the API."""
+"""Wiring: the threads that queue the runs of SQL traits and start their Spark job, from the settings of the API."""
 
 import threading
 from typing import Final
