@@ -45,7 +45,7 @@ def scanned_bytes(statement: DataFrame) -> int:
     """Return the estimate of the bytes that the statement reads, after filters that skip files."""
     plan = statement._jdf.queryExecution().optimizedPlan()  # noqa: SLF001 - as above
     leaves = (node for node in _nodes(plan) if _name(node) == _SCAN)
-    return sum(int(leaf.stats().sizeInBytes().toString()) for leaf in leaves)
+    return sum(int(str(leaf.stats().sizeInBytes())) for leaf in leaves)
 
 
 def _check_node(node: Any, tables: Collection[str]) -> None:
