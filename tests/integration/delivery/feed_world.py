@@ -72,7 +72,8 @@ class FeedWorld:
         return self.topic(name)
 
     def remove(self) -> None:
-        for pending in AdminClient({"bootstrap.servers": self.stack.brokers}).delete_topics(self.made).values():
+        admin = AdminClient({"bootstrap.servers": self.stack.brokers})
+        for pending in admin.delete_topics(self.made).values():
             pending.result()
 
     def topic(self, name: str) -> str:
