@@ -50,7 +50,7 @@ def test_every_query_of_a_dashboard_gives_series_with_its_labels(live: Platform,
     for panel in planted:
         series = recording.series({"starling_stream_lag_records"})
         group = shape_test(panel.title, panel.expr, legend_labels(panel.legend), recording.at, series)
-        assert panel.title in run_tests(tmp_path, [group]), f"{panel.title} is not found"
+        assert "FAILED" in run_tests(tmp_path, [group]), f"{panel.title} is not found"
 
 
 def _recording(live: Platform) -> Recording:
