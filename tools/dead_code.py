@@ -42,6 +42,7 @@ CALLBACKS: Final = {
 
 _FIELD: Final = "a field of an answer, which FastAPI serialises"
 _ADDRESS: Final = "a fixture or an address for tests"
+_ROW: Final = "the answer contains every column of the row"
 _DRIVER: Final = "the driver of Cassandra reads it"
 _FAUST: Final = "Faust calls or reads it"
 _SPARK: Final = "Spark calls it, and passes arguments by this name"
@@ -57,6 +58,9 @@ ALLOWED: Final[Mapping[str, str]] = {
     "database.py:consistency_level": _DRIVER,
     "database.py:serial_consistency_level": _DRIVER,
     "database.py:_timer": "breaks a reference cycle of the driver",
+    "audit.py:actor_name": _ROW,
+    "audit.py:revision_before": _ROW,
+    "audit.py:revision_after": _ROW,
     "logs.py:handlers": "logging reads it",
     "logs.py:excepthook": "the interpreter calls it",
     "probes.py:propagate": "logging reads it",
