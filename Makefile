@@ -32,7 +32,7 @@ setup: ## the virtual environment and the JVM parts; nothing is left to do when 
 demo: setup ## the main job on real purchases: from tracked events to delivered segment changes
 	@.venv/bin/starling demo
 
-test: setup helm promtool ## the tests, on real parts; make test-long runs those of a minute and more
+test: setup helm ## the tests, on real parts; make test-long runs those of a minute and more
 	@$(PYTHON) -m pytest $(PYTEST_ARGS)
 
 test-long: setup ## the tests marked `long`, which make test leaves out
@@ -42,8 +42,11 @@ helm: ## Helm 3 and 4, by which the tests render the chart; built from their Go 
 	@HELM_MAJOR=3 tools/helm.sh version >/dev/null
 	@HELM_MAJOR=4 tools/helm.sh version >/dev/null
 
-promtool: ## promtool, by which the tests evaluate alerts and dashboards; built from its Go module into ~/.cache/starling/tools, once
+promtool: ## promtool, which evaluates alerts and dashboards; built from its Go module into ~/.cache/starling/tools, once: ten minutes
 	@tools/promtool.sh --version >/dev/null
+
+test-alerts: setup promtool ## every alert over series that fire it and series that do not, and every query of a dashboard over a live run; make test leaves them out without promtool
+	@STARLING_LONG=all $(PYTHON) -m pytest tests/helm/test_promtool.py tests/system/test_live_dashboards.py
 
 k8s-tools: ## etcd and Kubernetes without containers, for test-k8s; built from their Go modules into ~/.cache/starling/tools, once: ten minutes
 	@tools/k8s_tools.sh >/dev/null

@@ -17,7 +17,7 @@ INTERVAL: Final = "1m"
 
 
 def promtool(*arguments: str | Path) -> subprocess.CompletedProcess[str]:
-    """Run promtool. A test without the binary is skipped: `make test` builds it."""
+    """Run promtool. A test without the binary is skipped: `make promtool` builds it."""
     found = subprocess.run([PROMTOOL, "--path"], capture_output=True, text=True, check=False)
     if found.returncode:
         pytest.skip(found.stderr.strip())

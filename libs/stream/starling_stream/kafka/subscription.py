@@ -12,7 +12,7 @@ from typing import Any
 
 from aiokafka.consumer.fetcher import OffsetResetStrategy
 from aiokafka.consumer.subscription_state import SubscriptionState, TopicPartitionState
-from aiokafka.structs import OffsetAndMetadata, TopicPartition
+from aiokafka.structs import TopicPartition
 
 from starling_stream.kafka.membership import Membership, continues
 
@@ -64,7 +64,7 @@ class CooperativeSubscription(SubscriptionState):  # type: ignore[misc] # the cl
         self.assignments = MappingProxyType(after._tp_state)  # noqa: SLF001
 
 
-def _begin(state: TopicPartitionState, committed: "Future[OffsetAndMetadata]") -> None:
+def _begin(state: TopicPartitionState, committed: Future[Any]) -> None:
     """Begin to fetch a new partition at its committed offset; without one, at the first retained record."""
     if committed.cancelled() or state.has_valid_position or state.awaiting_reset:
         return

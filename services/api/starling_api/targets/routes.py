@@ -34,8 +34,8 @@ def target_routes() -> APIRouter:
         lifecycle(TARGETS, Role.ADMIN, Commands.disable),
         methods=["POST"],
         summary="Disable a target",
-        description="A feed gets no further change, and a digest that is not sent yet is dropped. Messages of campaigns to the target "
-        "are `FAILED` with the reason `target_disabled`.",
+        description="A feed gets no further change, and a digest that is not sent yet is dropped. Messages of campaigns to the "
+        "target are `FAILED` with the reason `target_disabled`.",
         operation_id="disable_target",
         responses={200: {"model": TargetModel}, **problems(412)},
     )
@@ -44,8 +44,8 @@ def target_routes() -> APIRouter:
         lifecycle(TARGETS, Role.ADMIN, Commands.enable),
         methods=["POST"],
         summary="Enable a target again",
-        description="An endpoint that answers 410 disables its target, and 404 disables that of a feed. The changes and messages of "
-        "the meantime are not sent.",
+        description="An endpoint that answers 410 disables its target, and 404 disables that of a feed. The changes and messages "
+        "of the meantime are not sent.",
         operation_id="enable_target",
         responses={200: {"model": TargetModel}, **problems(412)},
     )

@@ -14,6 +14,7 @@ from prometheus_client import REGISTRY
 from starling_campaigns.channels import SLACK, TEAMS
 from starling_campaigns.digests.slack import slack_message
 from starling_campaigns.digests.teams import teams_message
+from starling_common.ending import Ending
 from starling_common.kafka.clients import consumer_config, offsets, partitions_of
 from starling_common.kafka.folded_topic import FoldedTopic
 from starling_common.kafka.group_requests import GroupAddress, GroupRequests
@@ -26,7 +27,7 @@ from starling_common.telemetry.metrics import Metrics
 from starling_common.wire import Codec, RecordReader, Registry, RegistryUnavailable
 from starling_delivery.channel import Channel
 from starling_delivery.channels import digests
-from starling_delivery.failpoints import Ending
+from starling_delivery.failpoints import FAILPOINTS
 from starling_delivery.feeds.attempts import Attempts
 from starling_delivery.feeds.digests import DigestLane, Render
 from starling_delivery.feeds.lane import Codecs, Installation, Lane, Topics
@@ -112,7 +113,7 @@ def build_feeds(settings: FeedSettings) -> Feeds:
         definitions_fold(fold_feed_target),
     )
     progress = ProgressView(brokers, topics.progress, codec_of(topics.progress, "FeedProgressed"))
-    passed = Ending(settings.failpoint).passed
+    passed = Ending(settings.failpoint, FAILPOINTS).passed
     own_digests = {name: found for name, found in DIGESTS.items() if name in settings.channels}
     attempts = Attempts({name: partial(opener, settings) for name, (opener, _) in own_digests.items()}, settings.timeout_seconds)
     installation = Installation(

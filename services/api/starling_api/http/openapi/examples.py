@@ -243,7 +243,6 @@ EXAMPLES: Final[dict[str, Example]] = {
         {**_WEBHOOK, "secret": "whsec_QUJDREVGR0hJSktMTU5PUFFSU1RVVldY", "previous_secret_expires_at": _INSTANT},
     ),
     "enable_webhook": Example(None, _WEBHOOK),
-    "enable_target": Example(None, _TARGET),
     "rotate_secrets": Example(
         None,
         {
