@@ -24,7 +24,7 @@ KINDS: Final = (Kind("list", "/v1/lists", put_creates=True), Kind("computed-trai
 
 SERVER_FIELDS: Final = frozenset({
     "version", "revision", "status", "created_at", "updated_at", "used_by", "as_of", "size", "backfill", "broadcast",
-    "progress", "disabled", "disabled_because", "previous_secret_expires_at", "secret",
+    "progress", "disabled", "disabled_because", "previous_secret_expires_at", "secret", "last_run", "next_run_at",
 })  # fmt: skip
 """Fields of responses that belong to an installation."""
 

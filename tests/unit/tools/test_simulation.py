@@ -291,12 +291,13 @@ def test_the_guide_has_the_figures_of_the_result() -> None:
 def test_what_the_guide_states_about_the_figures_holds() -> None:
     found = json.loads(RESULT.read_text())
     lost, upgrade, pause = (found[name] for name in ("worker_lost", "rolling_upgrade", "broker_pause"))
-    assert 67_000 < max(lost["series"]["p99_ms"]) < 69_000
-    assert found["parameters"]["workers"]["segmenter"] == 52
+    assert 68_000 < max(lost["series"]["p99_ms"]) < 70_000
+    assert found["parameters"]["workers"]["segmenter"] == 43
     assert upgrade["during"]["feed_p50_ms"] == pytest.approx(upgrade["before"]["feed_p50_ms"], rel=0.05)
     assert upgrade["most_backlog_records"] < lost["most_backlog_records"] / 2
-    assert 660 < upgrade["repaired_at_seconds"] - upgrade["fault_at_seconds"] < 670
-    assert max(pause["utilisation_after_repair"], key=pause["utilisation_after_repair"].__getitem__) == "normalizer"
+    assert 545 < upgrade["repaired_at_seconds"] - upgrade["fault_at_seconds"] < 555
+    busy = pause["utilisation_after_repair"]
+    assert set(sorted(busy, key=busy.__getitem__)[-2:]) == {"normalizer", "segmenter"}
     overloaded = {
         one["exponent"]: one["hottest_worker_events_per_second"] > one["worker_capacity_events_per_second"] for one in found["skew"]
     }

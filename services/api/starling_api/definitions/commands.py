@@ -565,7 +565,14 @@ def refuse_without_feed(kind: Kind, current: Definition) -> None:
     if kind is TARGETS and not is_feed(current.document):
         reason = f"the messages of a target {current.document.get('channel')!r} are those of campaigns"
         raise DefinitionRefused(
-            (FieldError("/channel", "wrong_type", reason, "slack, teams or kafka; pause the campaigns instead"),)
+            (
+                FieldError(
+                    "/channel",
+                    "wrong_type",
+                    reason,
+                    "slack, teams or kafka; POST /v1/campaigns/{key}/test sends a message of a campaign",
+                ),
+            )
         )
 
 
