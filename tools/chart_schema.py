@@ -14,6 +14,7 @@ from pydantic import BaseModel
 from pydantic_settings import BaseSettings
 
 from starling_api.settings import ApiSettings
+from starling_audience.settings import AudienceSettings
 from starling_broadcaster.settings import BroadcasterSettings
 from starling_common.settings import SaslMechanism, SecurityProtocol
 from starling_delivery.settings import EmailSettings, FeedSettings
@@ -41,6 +42,7 @@ MODELS: Final[Mapping[str, type[BaseSettings]]] = {
     "feeds": FeedSettings,
     "messenger": MessengerSettings,
     "broadcaster": BroadcasterSettings,
+    "audience": AudienceSettings,
     "email": EmailSettings,
     "tracker": TrackerSettings,
     "scaler": ScalerSettings,

@@ -11,6 +11,7 @@ from pydantic.fields import FieldInfo
 from pydantic_settings import BaseSettings, NoDecode
 
 from starling_api.settings import ApiSettings
+from starling_audience.settings import AudienceSettings
 from starling_broadcaster.settings import BroadcasterSettings
 from starling_common.deploy import DeploySettings
 from starling_common.deploy_acls import AclSettings
@@ -108,6 +109,7 @@ SECTIONS: Final = (
     ),
     Section("Feeds", f"`STARLING_CHANNEL=feeds python -m starling_delivery`: Slack, Teams and Kafka. {_SERVICE}", FeedSettings),
     Section("Broadcaster", f"`python -m starling_broadcaster`. {_SERVICE}", BroadcasterSettings),
+    Section("Audience sync", f"`python -m starling_audience`. {_SERVICE}", AudienceSettings),
     Section("Tracker", f"`python -m starling_tracker`. {_SERVICE}", TrackerSettings),
     Section(
         "Scaler", "`python -m starling_scaler`, which scales the normalizer and the segmenter on Kubernetes.", ScalerSettings, ()

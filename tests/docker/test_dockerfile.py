@@ -25,6 +25,7 @@ ENTRY = {
     "ingest": "starling_ingest", "normalizer": "starling_normalizer", "segmenter": "starling_segmenter",
     "projector": "starling_projector", "api": "starling_api", "delivery": "starling_delivery", "messenger": "starling_messenger",
     "scaler": "starling_scaler", "tracker": "starling_tracker", "broadcaster": "starling_broadcaster",
+    "audience": "starling_audience",
     "deploy": "starling_common.deploy", "spark": "starling_spark.submit",
 }  # fmt: skip
 """Target -> the module that its image runs."""

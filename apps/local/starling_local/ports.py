@@ -8,7 +8,7 @@ DEFAULT_BASE = 18080
 HOST = "127.0.0.1"
 """The only address that the parts of an embedded stack listen on."""
 
-SPAN = 100
+SPAN = 110
 """Number of ports of one instance: the bases of two instances differ by at least as many."""
 
 MAX_WORKERS = 10
@@ -26,6 +26,7 @@ FIXED: Mapping[str, int] = MappingProxyType(
         "tracker": 7,
         "broadcaster": 8,
         "delivery-feeds": 9,
+        "audience": 100,
     }
 )
 WORKERS: Mapping[str, int] = MappingProxyType(

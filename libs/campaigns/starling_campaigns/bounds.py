@@ -35,9 +35,10 @@ MAX_URL_CHARACTERS: Final = 2_000
 MAX_TARGET_TEXT_CHARACTERS: Final = 1_000
 MAX_PRIVATE_KEY_CHARACTERS: Final = 16_384
 MAX_CERTIFICATES_CHARACTERS: Final = 65_536
+MAX_HEADERS: Final = 10
 
 MAX_FEED_SEGMENTS: Final = 100
-"""Maximum number of segments of one target of a feed."""
+"""Maximum number of segments of one target of a feed, or of audience sync."""
 MAX_DIGEST_TITLE_CHARACTERS: Final = 150
 """Maximum length of the title of a digest: that of a header of Slack."""
 SHORTEST_DIGEST_SECONDS: Final = 10

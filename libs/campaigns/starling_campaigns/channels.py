@@ -53,8 +53,12 @@ CHANNELS: Final[Mapping[str, Channel]] = {
 SLACK: Final = "slack"
 TEAMS: Final = "teams"
 KAFKA: Final = "kafka"
+AUDIENCE: Final = "audience"
+"""The channel that keeps an audience of another system equal to segments. The service of audience sync sends it."""
 FEED_CHANNELS: Final = frozenset({SLACK, TEAMS, KAFKA})
 """The channels of targets that get the changes of their segments, without a campaign. The process of the feeds sends them."""
+CHANNELS_WITHOUT_CAMPAIGNS: Final = FEED_CHANNELS | {AUDIENCE}
+"""The channels of targets that no campaign can have: those of feeds, and audience sync."""
 
 SENT_CHANNELS: Final = frozenset({EMAIL, PUSH, SMS, WEBHOOK})
 """The channels that a process of this version sends. Each has a topic of requests."""

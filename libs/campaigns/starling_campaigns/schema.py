@@ -118,6 +118,8 @@ def _table(table: dict[str, TargetField], common: dict[str, Schema], required: t
 def _field(field: TargetField) -> Schema:
     if field.fields is not None:
         schema = _table(dict(field.fields), {}, ())
+    elif field.each is not None and field.kind is not None:
+        schema = {**field.kind.schema, "additionalProperties": _field(field.each)}
     else:
         schema = dict(field.kind.schema) if field.kind is not None else {}
     if field.secret:

@@ -149,6 +149,7 @@ def test_responses_match_their_schemas(client: Client, openapi: dict[str, Any]) 
             200,
         ),
         ("POST", "/v1/targets", "/v1/targets", TARGET, 201),
+        ("POST", "/v1/targets/{key}/enable", "/v1/targets/texts/enable", None, 200),
         ("POST", "/v1/campaigns", "/v1/campaigns", CAMPAIGN, 201),
         ("GET", "/v1/campaigns", "/v1/campaigns", None, 200),
         ("GET", "/v1/campaigns/{key}/versions", "/v1/campaigns/win-back/versions", None, 200),

@@ -74,7 +74,35 @@ VALID_TARGETS: list[dict[str, Any]] = [
         "bootstrap_servers": "kafka.example.com:9093",
         "security": {"protocol": "sasl_ssl", "mechanism": "SCRAM-SHA-512", "username": "starling", "password": "s3cret"},
     },
-    {"key": "a", "channel": "audience", "adapter": "braze", "url": "https://rest.example.com", "token": "s3cret"},
+    {
+        "key": "a",
+        "channel": "audience",
+        "adapter": "braze",
+        "segments": ["vip"],
+        "base_url": "https://rest.example.com",
+        "api_key": "s3cret",
+    },
+    {"key": "a", "channel": "audience", "adapter": "customerio", "segments": ["vip"], "site_id": "site", "api_key": "s3cret"},
+    {"key": "a", "channel": "audience", "adapter": "meta", "segments": ["vip"], "token": "s3cret", "audiences": {"vip": "238"}},
+    {
+        "key": "a",
+        "channel": "audience",
+        "adapter": "google",
+        "segments": ["vip"],
+        "client_email": "sync@project.iam.gserviceaccount.com",
+        "private_key": "-----BEGIN PRIVATE KEY-----\nAAAA\n-----END PRIVATE KEY-----\n",
+        "account_id": "1234567890",
+        "audiences": {"vip": "777"},
+    },
+    {
+        "key": "a",
+        "channel": "audience",
+        "adapter": "http",
+        "segments": ["vip"],
+        "url": "https://crm.example.com/audiences",
+        "headers": {"X-Token": "s3cret"},
+        "secret": "whsec_MDEyMzQ1Njc4OTAxMjM0NTY3ODkwMTIz",
+    },
 ]
 
 

@@ -15,6 +15,7 @@ from rich.table import Table
 
 from starling_cli.api_client import ApiClient
 from starling_cli.contexts import Target, checked_url, contexts_file, read_contexts
+from starling_cli.settle.audiences import unsent
 from starling_cli.settle.broadcasts import is_unfinished
 from starling_cli.settle.broker import Offsetter
 from starling_cli.settle.progress import stages_of
@@ -24,7 +25,7 @@ from starling_common.kafka.topics import PROGRESS, SEGMENT_CLOCK, Stage, load_ca
 from starling_local.errors import NotPossible
 from starling_local.instance import Instance, Options, default_data_dir
 from starling_local.stack.launch import running_report
-from starling_local.stack.parts.services import API_TOKEN
+from starling_local.stack.parts.services import API_TOKEN, WORKSPACE
 
 DataDir = Annotated[
     Path | None,
@@ -136,9 +137,11 @@ def pipeline_of(instance: Instance) -> Iterator[Pipeline]:
         if "api" not in services:
             return []
         found = [segment for segment in api.segments() if segment.get("status") == "backfilling"]
-        return [f"segment {segment['key']} is backfilling" for segment in found] + (
-            [f"campaign {key} is being broadcast" for key in _broadcasts(api)] if "broadcaster" in services else []
-        )
+        return [
+            *(f"segment {segment['key']} is backfilling" for segment in found),
+            *(f"campaign {key} is being broadcast" for key in (_broadcasts(api) if "broadcaster" in services else ())),
+            *(unsent(offsets, WORKSPACE, api.definitions("/v1/targets")) if "audience" in services else ()),
+        ]
 
     with closing(api), Offsetter(options.ports.address("kafka")) as offsets:
         yield Pipeline(_settling(stages_of(load_catalogue().stages, services), options), offsets, unfinished)

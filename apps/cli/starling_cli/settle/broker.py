@@ -1,6 +1,6 @@
 """Adapter: reads the offsets of topics and the committed offsets of consumer groups, with few requests to the broker."""
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from types import TracebackType
 from typing import Self
 
@@ -61,14 +61,21 @@ class Offsetter:
         A consumer with that group id reads them and never joins the group: the admin client's own question makes librdkafka
         end the process when the group's coordinator is just moving or loading (librdkafka issue 5040).
         """
+        return {(entry.topic, entry.partition): entry.offset for entry in self._committed(group, partitions)}
+
+    def metadata(self, group: str, partitions: Iterable[Partition]) -> Mapping[Partition, str]:
+        """Return the metadata of the committed offsets of the group; a partition without an offset is absent."""
+        return {(entry.topic, entry.partition): entry.metadata or "" for entry in self._committed(group, partitions)}
+
+    def _committed(self, group: str, partitions: Iterable[Partition]) -> list[TopicPartition]:
         wanted = [TopicPartition(topic, number) for topic, number in partitions]
         if not wanted:
-            return {}
+            return []
         try:
             found = committed(self._group(group), wanted, _TIMEOUT_SECONDS)
         except KafkaException as cause:
             raise BrokerUnavailable(f"the broker does not return the offsets of {group}: {cause}") from cause
-        return {(entry.topic, entry.partition): entry.offset for entry in found if entry.offset >= 0}
+        return [entry for entry in found if entry.offset >= 0]
 
     def holding_records(self, positions: Offsets) -> set[Partition]:
         """Return the partitions with at least one committed record at or after their position."""

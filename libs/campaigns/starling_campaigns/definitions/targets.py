@@ -5,7 +5,7 @@ The table is the source of the checks, of the JSON Schema and of the fields that
 
 import base64
 import re
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Final
 from urllib.parse import urlsplit
@@ -15,11 +15,13 @@ from starling_campaigns.bounds import (
     MAX_CERTIFICATES_CHARACTERS,
     MAX_DIGEST_TITLE_CHARACTERS,
     MAX_FEED_SEGMENTS,
+    MAX_HEADERS,
     MAX_PRIVATE_KEY_CHARACTERS,
     MAX_TARGET_TEXT_CHARACTERS,
     MAX_URL_CHARACTERS,
     SHORTEST_DIGEST_SECONDS,
 )
+from starling_campaigns.channels import AUDIENCE
 from starling_campaigns.definitions.references import Fields, References, read_heading, read_new_key, read_segment_key
 from starling_policy.fields import KEY
 from starling_segments import Known, check_bounds
@@ -37,6 +39,13 @@ SENDGRID: Final = "sendgrid"
 DSN: Final = "dsn"
 """The providers whose callbacks the tracker takes for mails: Amazon SES by SNS, SendGrid, and delivery status notifications."""
 
+BRAZE: Final = "braze"
+CUSTOMERIO: Final = "customerio"
+META: Final = "meta"
+GOOGLE: Final = "google"
+HTTP: Final = "http"
+"""The adapters of the channel `audience`."""
+
 Schema = dict[str, Any]
 
 
@@ -53,6 +62,7 @@ class Kind:
 class TargetField:
     """One field of a target. `secret`: responses mask it. `fields`: those of an object, whose `kind` is None then.
 
+    `each`: of an object with names that the user chooses: the field of each value, which is required; `kind` checks the names.
     `variants`: of an object whose first field selects the others: value of that field -> the names of the fields that go with it,
     each with whether it is required.
     """
@@ -61,6 +71,7 @@ class TargetField:
     required: bool = True
     secret: bool = False
     fields: "Mapping[str, TargetField] | None" = None
+    each: "TargetField | None" = None
     variants: Mapping[str, Mapping[str, bool]] | None = None
 
     @property
@@ -116,6 +127,11 @@ def _is_segments(value: Any) -> bool:
     )
 
 
+def _is_header_name(name: str) -> bool:
+    lowered = name.lower()
+    return _HEADER_NAME.match(name) is not None and lowered not in _OWN_HEADERS and not lowered.startswith("webhook-")
+
+
 _LINE: Final = _pattern(r"^[^\x00-\x1f\x7f-\x9f\u2028\u2029]+$", MAX_TARGET_TEXT_CHARACTERS, "one line of text")
 _NAME: Final = _pattern("^[A-Za-z0-9._-]+$", 200, "letters, digits and ._-")
 _HOST: Final = _pattern("^[A-Za-z0-9.:_-]+$", 253, "a host name or an address, without a port")
@@ -152,6 +168,39 @@ _URL: Final = Kind(
     _is_url,
     {"type": "string", "minLength": 1, "maxLength": MAX_URL_CHARACTERS},
     f"an http or https URL of at most {MAX_URL_CHARACTERS} ASCII characters, without user name and password",
+)
+_SEGMENT_NAMES: Final = Kind(
+    lambda value: len(value) <= MAX_FEED_SEGMENTS and all(KEY.match(name) for name in value),
+    {"type": "object", "propertyNames": {"pattern": KEY_PATTERN}, "maxProperties": MAX_FEED_SEGMENTS},
+    "an object that has the id of an audience for each of the segments",
+)
+_AUDIENCE_ID: Final = _pattern("^[A-Za-z0-9._-]+$", 100, "the id of an audience: letters, digits and ._-")
+_ATTRIBUTE: Final = _pattern("^[A-Za-z][A-Za-z0-9_]*$", 100, "a letter, then letters, digits and _")
+_ACCOUNT_ID: Final = _pattern("^[0-9]+$", 20, "the digits of the id, without hyphens")
+_ACCOUNT_TYPE: Final = _choice(
+    "GOOGLE_ADS", "DISPLAY_VIDEO_PARTNER", "DISPLAY_VIDEO_ADVERTISER", "DATA_PARTNER", "GOOGLE_ANALYTICS_PROPERTY"
+)
+_HEADER_NAME: Final = re.compile(r"[A-Za-z0-9!#$%&'*+.^_`|~-]{1,100}\Z")
+_OWN_HEADERS: Final = frozenset({
+    "host", "content-length", "content-type", "content-encoding", "transfer-encoding", "connection", "keep-alive", "upgrade", "te",
+    "trailer", "expect", "accept-encoding", "user-agent", "proxy-authorization", "proxy-connection",
+})  # fmt: skip
+"""Headers that the channel or the connection sets."""
+_HEADER_NAMES: Final = Kind(
+    lambda value: (
+        len(value) <= MAX_HEADERS
+        and len({name.lower() for name in value}) == len(value)
+        and all(_is_header_name(name) for name in value)
+    ),
+    {
+        "type": "object",
+        "propertyNames": {"type": "string", "pattern": "^[A-Za-z0-9!#$%&'*+.^_`|~-]{1,100}$"},
+        "maxProperties": MAX_HEADERS,
+    },
+    f"an object of at most {MAX_HEADERS} names and values of headers that Starling does not set, each name once in any case",
+)
+_HEADER_VALUE: Final = _pattern(
+    r"^[\x21-\x7e]([\x20-\x7e]*[\x21-\x7e])?$", 1_000, "printable ASCII characters, without spaces at the ends"
 )
 _PORT: Final = Kind(
     lambda value: type(value) is int and 1 <= value <= 65_535,
@@ -276,14 +325,51 @@ CHANNEL_FIELDS: Final[Mapping[str, Mapping[str, TargetField]]] = {
             },
         ),
     },
-    "audience": {
-        "adapter": TargetField(_choice("braze", "customer-io", "meta", "google", "http")),
-        "url": TargetField(_URL),
-        "audience_id": TargetField(_LINE, required=False),
-        "token": TargetField(_LINE, secret=True),
+    AUDIENCE: {
+        "adapter": TargetField(_choice(BRAZE, CUSTOMERIO, META, GOOGLE, HTTP)),
+        "segments": TargetField(_SEGMENTS),
+        "base_url": TargetField(_URL, required=False),
+        "attribute": TargetField(_ATTRIBUTE, required=False),
+        "site_id": TargetField(_NAME, required=False),
+        "api_key": TargetField(_LINE, required=False, secret=True),
+        "token": TargetField(_LINE, required=False, secret=True),
+        "audiences": TargetField(_SEGMENT_NAMES, required=False, each=TargetField(_AUDIENCE_ID)),
+        "account_id": TargetField(_ACCOUNT_ID, required=False),
+        "account_type": TargetField(_ACCOUNT_TYPE, required=False),
+        "login_account_id": TargetField(_ACCOUNT_ID, required=False),
+        "login_account_type": TargetField(_ACCOUNT_TYPE, required=False),
+        "client_email": TargetField(_ADDRESS, required=False),
+        "private_key": TargetField(_PRIVATE_KEY, required=False, secret=True),
+        "token_url": TargetField(_URL, required=False),
+        "url": TargetField(_URL, required=False),
+        "headers": TargetField(_HEADER_NAMES, required=False, each=TargetField(_HEADER_VALUE, secret=True)),
+        "secret": TargetField(_WEBHOOK_SECRET, required=False, secret=True),
     },
 }
 """Channel -> its fields. `bootstrap_servers` of Kafka are missing for the cluster of the installation."""
+_COMMON_AUDIENCE: Final = {"segments": True}
+CHANNEL_VARIANTS: Final[Mapping[str, Mapping[str, Mapping[str, bool]]]] = {
+    AUDIENCE: {
+        # The host of Braze depends on the account, so it has no default.
+        BRAZE: {**_COMMON_AUDIENCE, "base_url": True, "api_key": True, "attribute": False},
+        CUSTOMERIO: {**_COMMON_AUDIENCE, "base_url": False, "site_id": True, "api_key": True, "attribute": False},
+        META: {**_COMMON_AUDIENCE, "base_url": False, "token": True, "audiences": True},
+        GOOGLE: {
+            **_COMMON_AUDIENCE,
+            "base_url": False,
+            "token_url": False,
+            "client_email": True,
+            "private_key": True,
+            "account_id": True,
+            "account_type": False,
+            "login_account_id": False,
+            "login_account_type": False,
+            "audiences": True,
+        },
+        HTTP: {**_COMMON_AUDIENCE, "url": True, "headers": False, "secret": False},
+    },
+}
+"""Channel whose first field selects the others -> value of that field -> the fields that go with it, and whether each is required."""
 COMMON_FIELDS: Final = frozenset({"key", "channel", "name", "description"}) | LABELS
 
 
@@ -322,10 +408,16 @@ def parse_target(document: object, taken_keys: frozenset[str] = frozenset(), ref
         table = CHANNEL_FIELDS[channel]
         refuse_unknown_fields(fields, COMMON_FIELDS | table.keys(), location)
         _check(fields, table, location)
+        _check_variant(fields, _of_channel(channel), location)
         _check_feed(fields, table, location, references)
     finish(validation)
     settings = {name: fields[name] for name in CHANNEL_FIELDS[str(channel)] if fields.get(name) is not None}
     return Target(key, name, str(channel), settings)
+
+
+def _of_channel(channel: str) -> TargetField:
+    """Return the fields of a channel as those of an object."""
+    return TargetField(None, fields=CHANNEL_FIELDS[channel], variants=CHANNEL_VARIANTS.get(channel))
 
 
 def _check(fields: Fields, table: Mapping[str, TargetField], location: Location) -> None:
@@ -341,6 +433,12 @@ def _check(fields: Fields, table: Mapping[str, TargetField], location: Location)
                 refuse_unknown_fields(inner, frozenset(field.fields), child)
                 _check(inner, field.fields, child)
                 _check_variant(inner, field, child)
+        elif field.each is not None:
+            inner = read_object(value, child, expected)
+            if inner is not None and field.kind is not None and not field.kind.is_valid(inner):
+                child.refuse("wrong_type", f"the names are not valid for {name!r}", expected)
+            elif inner is not None:
+                _check(inner, dict.fromkeys(inner, field.each), child)
         elif field.secret and value == MASK:
             child.refuse("wrong_type", f"{MASK} stands for a stored value, and there is none", expected)
         elif field.secret and isinstance(value, str) and value.startswith(SEALED):
@@ -350,14 +448,30 @@ def _check(fields: Fields, table: Mapping[str, TargetField], location: Location)
 
 
 def _check_feed(fields: Fields, table: Mapping[str, TargetField], location: Location, references: References | None) -> None:
-    """Refuse segments that are unknown or archived, and the security of a cluster that is not named."""
+    """Refuse unknown or archived segments, audiences that are not those of the segments, and the security of no cluster."""
     segments = fields.get("segments")
-    if "segments" in table and _is_segments(segments) and references is not None:
-        for index, key in enumerate(segments or ()):
-            read_segment_key({str(index): key}, str(index), location.at("segments"), references)
+    if "segments" in table and _is_segments(segments):
+        keys: list[str] = list(segments or ())
+        if references is not None:
+            for index, key in enumerate(keys):
+                read_segment_key({str(index): key}, str(index), location.at("segments"), references)
+        _check_audiences(fields.get("audiences"), keys, location)
     if "bootstrap_servers" in table and fields.get("security") is not None and fields.get("bootstrap_servers") is None:
         expected = '"bootstrap_servers": ' + _BROKERS.expected
         location.refuse("missing_field", "'security' belongs to 'bootstrap_servers', which is missing", expected)
+
+
+def _check_audiences(audiences: object, segments: Sequence[str], location: Location) -> None:
+    """Refuse audiences that are not those of the segments."""
+    if not isinstance(audiences, Mapping):
+        return
+    for key in segments:
+        if key not in audiences:
+            what = f"the segment {key!r} has no audience"
+            location.at("audiences").refuse("missing_field", what, f'"{key}": {_AUDIENCE_ID.expected}')
+    for key in audiences:
+        if key not in segments:
+            location.at("audiences").at(key).refuse("unknown_field", f"{key!r} is none of the segments", "a key of segments")
 
 
 def _check_variant(fields: Fields, field: TargetField, location: Location) -> None:
@@ -391,18 +505,29 @@ def secrets_of_target(document: Mapping[str, Any]) -> list[tuple[str, ...]]:
 def _secret_paths(document: Mapping[str, Any], table: Mapping[str, TargetField]) -> Iterator[tuple[str, ...]]:
     for name, field in table.items():
         value = document.get(name)
+        inner = _inner_of(field, value)
         if field.secret and value is not None:
             yield (name,)
-        elif field.fields is not None and isinstance(value, Mapping):
-            yield from ((name, *path) for path in _secret_paths(value, field.fields))
+        elif inner is not None:
+            yield from ((name, *path) for path in _secret_paths(value or {}, inner))
+
+
+def _inner_of(field: TargetField, value: object) -> Mapping[str, TargetField] | None:
+    """Return the fields of a value that is an object; None for any other value."""
+    if not isinstance(value, Mapping):
+        return None
+    return field.fields if field.each is None else dict.fromkeys(value, field.each)
 
 
 def unmasked_target(document: Mapping[str, Any], before: Mapping[str, Any] | None) -> dict[str, Any]:
-    """Return the document with the stored value of each masked or missing secret. Another channel keeps none.
+    """Return the document with the stored value of each masked or missing secret. Another channel or adapter keeps none.
 
-    A null removes an optional secret.
+    A null removes an optional secret. Of an object with names that the user chooses, only masked values are kept.
     """
     if before is None or document.get("channel") != before.get("channel"):
+        return dict(document)
+    selector = _of_channel(str(before["channel"])).selector if before["channel"] in CHANNEL_FIELDS else None
+    if selector is not None and document.get(selector) != before.get(selector):
         return dict(document)
     return _completed(document, before, CHANNEL_FIELDS.get(str(before.get("channel")), {}))
 
@@ -412,10 +537,11 @@ def _mapped(document: Mapping[str, Any], table: Mapping[str, TargetField], chang
     for name, field in table.items():
         if found.get(name) is None:
             continue
+        inner = _inner_of(field, found[name])
         if field.secret:
             found[name] = change(name, found[name])
-        elif field.fields is not None and isinstance(found[name], Mapping):
-            found[name] = _mapped(found[name], field.fields, change)
+        elif inner is not None:
+            found[name] = _mapped(found[name], inner, change)
     return found
 
 
@@ -427,6 +553,9 @@ def _completed(document: Mapping[str, Any], before: Mapping[str, Any], table: Ma
             continue
         if field.secret and (name not in found or found[name] == MASK):
             found[name] = stored
+        elif field.each is not None and isinstance(found.get(name), Mapping) and isinstance(stored, Mapping):
+            masked = {inner: stored[inner] for inner, value in found[name].items() if value == MASK and inner in stored}
+            found[name] = {**found[name], **masked}
         elif field.fields is not None and isinstance(found.get(name), Mapping) and isinstance(stored, Mapping):
             selector = field.selector
             if selector is None or found[name].get(selector) == stored.get(selector):  # another variant keeps no secret

@@ -17,7 +17,7 @@ PRINCIPAL: Final = "User:starling-{service}"
 
 _INPUTS: Final = "@inputs"
 _KEYS: Final = frozenset(
-    {"does", "stages", "reads", "writes", "describes", "creates", "groups", "lags", "commits", "transactions"}
+    {"does", "stages", "reads", "writes", "describes", "creates", "groups", "joins", "lags", "commits", "transactions"}
 )  # fmt: skip
 
 
@@ -124,6 +124,7 @@ class _Entry:
             *(self._group(stage.group, Operation.DESCRIBE, f"requests the offsets of {stage.name}") for stage in seen),
             *(self._group(stage.group, Operation.READ, f"commits offsets of {stage.name}") for stage in moved),
             *(self._group(group, Operation.DESCRIBE, "names it, never joins it") for group in self._entry.get("groups", ())),
+            *(self._group(group, Operation.READ, "joins it, and commits to it") for group in self._entry.get("joins", ())),
         ]
         for topic in self._topics_in("creates", seen):
             found += [
@@ -142,7 +143,7 @@ class _Entry:
 
     @staticmethod
     def _group(name: str, operation: Operation, reason: str) -> Right:
-        return Right(Resource.GROUP, name, False, operation, reason)
+        return Right(Resource.GROUP, name.removesuffix("*"), name.endswith("*"), operation, reason)
 
     def _topics_in(self, key: str, seen: Sequence[Stage]) -> list[str]:
         found: list[str] = []

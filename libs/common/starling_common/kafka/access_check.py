@@ -53,7 +53,10 @@ def needs_of(service: str, names: Mapping[str, str] = _NO_NAMES) -> Needs:
     for right in found.rights:
         if right.resource is Resource.TOPIC:
             topics.setdefault(names.get(right.name, right.name), []).append(right.operation)
-    groups = [names.get(right.name, right.name) for right in found.rights if right.resource is Resource.GROUP]
+    # A right to several groups has the beginning of their names, which is no group that could be asked for.
+    groups = [
+        names.get(right.name, right.name) for right in found.rights if right.resource is Resource.GROUP and not right.is_prefix
+    ]
     return Needs(service, topics, groups)
 
 

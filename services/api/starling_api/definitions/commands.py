@@ -60,6 +60,7 @@ from starling_api.http.errors import (
 )
 from starling_api.ports import Claim, Claims, DefinitionReader, Messenger, NowMicros, Publish, Sleep
 from starling_campaigns import frozen_errors, parse_stored_campaign, state_after
+from starling_campaigns.channels import AUDIENCE
 from starling_campaigns.definitions.lifecycle import ACTIVATE, PAUSE
 from starling_common.cassandra.read_models import ACTIVE, ARCHIVED, PAUSED
 from starling_common.records.definitions import DISABLED_FIELDS
@@ -560,20 +561,18 @@ class Commands:
         return users_of(kind.name, key, self.reader.definitions(author.workspace, SEGMENTS.name))
 
 
-def refuse_without_feed(kind: Kind, current: Definition) -> None:
-    """Raise DefinitionRefused for a target that sends messages of campaigns."""
-    if kind is TARGETS and not is_feed(current.document):
-        reason = f"the messages of a target {current.document.get('channel')!r} are those of campaigns"
-        raise DefinitionRefused(
-            (
-                FieldError(
-                    "/channel",
-                    "wrong_type",
-                    reason,
-                    "slack, teams or kafka; POST /v1/campaigns/{key}/test sends a message of a campaign",
-                ),
-            )
-        )
+def refuse_without_test(kind: Kind, current: Definition) -> None:
+    """Raise DefinitionRefused for a target without a test call: one of campaigns, or of audience sync."""
+    if kind is not TARGETS:
+        return
+    channel = current.document.get("channel")
+    if not is_feed(current.document):
+        reason, cure = f"the messages of a target {channel!r} are those of campaigns", "POST /v1/campaigns/{key}/test sends a message of a campaign"
+    elif channel == AUDIENCE:
+        reason, cure = "a test would change the audience", "see the status and 'disabled_because' of the target instead"
+    else:
+        return
+    raise DefinitionRefused((FieldError("/channel", "wrong_type", reason, f"slack, teams or kafka; {cure}"),))
 
 
 def _read(kind: Kind, document: object, known: Known) -> Document:

@@ -28,9 +28,9 @@ from starling_campaigns import (
     shown_target,
     unmasked_target,
 )
-from starling_campaigns.channels import FEED_CHANNELS, KAFKA
+from starling_campaigns.channels import AUDIENCE, CHANNELS_WITHOUT_CAMPAIGNS, KAFKA
 from starling_campaigns.definitions.policy import POLICY_KEY
-from starling_campaigns.definitions.targets import CHANNEL_FIELDS
+from starling_campaigns.definitions.targets import CHANNEL_FIELDS, HTTP
 from starling_common.cassandra.read_models import CAMPAIGN, COMPUTED_TRAIT, LIST, POLICY, SEGMENT, TARGET, WEBHOOK
 from starling_common.http.web_address import parse_web_address
 from starling_common.kafka.topics import (
@@ -114,8 +114,8 @@ def read_target(document: object, known: Known) -> Document:
     target = parse_target(given, known.taken_keys, known.references() if isinstance(known, DeliveryNames) else References(known))
     if target.channel == KAFKA:
         _refuse_own_topic(target.settings["topic"])
-    if is_signing({"channel": target.channel}) and "secret" not in target.settings:
-        reason = "a target that becomes a webhook has no secret"
+    if is_signing({**target.settings, "channel": target.channel}) and "secret" not in target.settings:
+        reason = "a target whose requests become signed has no secret"
         raise DefinitionRefused(
             (FieldError("", "missing_field", reason, '"secret": whsec_ and the base64 of 24 to 64 random bytes'),)
         )
@@ -138,13 +138,16 @@ def _refuse_own_topic(topic: str) -> None:
 
 
 def is_feed(target: Mapping[str, Any]) -> bool:
-    """Return whether a target gets the changes of its segments, without a campaign."""
-    return target.get("channel") in FEED_CHANNELS
+    """Return whether a target gets the changes of its segments, without a campaign: a feed, or audience sync."""
+    return target.get("channel") in CHANNELS_WITHOUT_CAMPAIGNS
 
 
 def is_signing(target: Mapping[str, Any]) -> bool:
-    """Return whether the messages of a target are signed: those of a webhook. The server generates its secret."""
-    return target.get("channel") == "webhook"
+    """Return whether the requests of a target are signed: those of a webhook, and of an audience over HTTP.
+
+    The server generates the secret.
+    """
+    return target.get("channel") == "webhook" or (target.get("channel") == AUDIENCE and target.get("adapter") == HTTP)
 
 
 def read_policy(document: object, known: Known) -> Document:

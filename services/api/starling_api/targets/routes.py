@@ -8,7 +8,7 @@ import anyio.to_thread
 from fastapi import APIRouter, Depends, Request, Response
 from fastapi.responses import JSONResponse
 
-from starling_api.definitions.commands import Commands, refuse_without_feed
+from starling_api.definitions.commands import Commands, refuse_without_test
 from starling_api.definitions.kinds import TARGETS
 from starling_api.definitions.routes import COMMON, lifecycle
 from starling_api.http.access.auth import Caller, Role
@@ -35,7 +35,7 @@ def target_routes() -> APIRouter:
         methods=["POST"],
         summary="Disable a target",
         description="A feed gets no further change, and a digest that is not sent yet is dropped. Messages of campaigns to the "
-        "target are `FAILED` with the reason `target_disabled`.",
+        "target are `FAILED` with the reason `target_disabled`. Audience sync pauses.",
         operation_id="disable_target",
         responses={200: {"model": TargetModel}, **problems(412)},
     )
@@ -45,7 +45,8 @@ def target_routes() -> APIRouter:
         methods=["POST"],
         summary="Enable a target again",
         description="An endpoint that answers 410 disables its target, and 404 disables that of a feed. The changes and messages "
-        "of the meantime are not sent.",
+        "of the meantime are not sent. Audience sync disables a target whose credentials are refused, or whose audience is gone: it "
+        "goes on where it stopped, or begins a first sync if changes have expired.",
         operation_id="enable_target",
         responses={200: {"model": TargetModel}, **problems(412)},
     )
@@ -60,8 +61,9 @@ def target_routes() -> APIRouter:
         key: str, request: Request, services: UsedServices, caller: Annotated[Caller, Depends(at_least(Role.ADMIN))]
     ) -> Response:
         """Slack and Teams get a digest with `[Test]` before its title. Of Kafka the call checks that the cluster answers and has
-        the topic; it writes no record. A disabled target is tested too and stays disabled. The test has no other effect and is not
-        repeated. A workspace has ten tests at once, then one every five seconds.
+        the topic; it writes no record. Audience sync has no test, which would change the audience. A disabled target is tested too
+        and stays disabled. The test has no other effect and is not repeated. A workspace has ten tests at once, then one every five
+        seconds.
         """
         now = time.monotonic()
         bucket = tests.of(caller.workspace, now)
@@ -69,7 +71,7 @@ def target_routes() -> APIRouter:
             raise TooManyRequests(f"this workspace has tested its targets too often: send the request again in {wait_seconds} s")
         bucket.take(1, now)
         found = await anyio.to_thread.run_sync(services.commands.newest, TARGETS, author_of(request, caller), key)
-        refuse_without_feed(TARGETS, found)
+        refuse_without_test(TARGETS, found)
         document = services.commands.vault.opened(TARGETS, caller.workspace, found.document)
         number = str(uuid.uuid4())
         if document["channel"] not in RENDERERS:

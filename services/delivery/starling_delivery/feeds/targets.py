@@ -3,20 +3,18 @@
 import json
 from collections.abc import Collection, Mapping
 from dataclasses import dataclass, field
-from typing import Any, Final, TypeAlias
+from typing import Any, TypeAlias
 
 from starling_campaigns import parse_target, secrets_of_target
 from starling_common.cassandra.read_models import ARCHIVED, DISABLED, TARGET
 from starling_common.outcome import Done, Outcome, Refused
-from starling_common.records.definitions import status_after
+from starling_common.records.definitions import DISABLED_FIELDS, status_after
 from starling_common.sealing import Place, Sealer, Unreadable
 from starling_common.wire import Record
 from starling_segments import DefinitionRefused
 
 TargetPlace: TypeAlias = tuple[str, str]
 """Workspace and key of a target."""
-
-_DISABLED_FIELDS: Final = frozenset({"disabled", "disabled_because"})
 
 
 @dataclass(frozen=True, slots=True)
@@ -97,7 +95,7 @@ class FeedTargets:
         """Return the settings, with plain secrets, and the reason why these cannot be decrypted."""
         workspace, key = place
         # The document is a copy of its own: secrets are replaced in nested objects too.
-        plain: dict[str, Any] = json.loads(json.dumps({name: document[name] for name in document.keys() - _DISABLED_FIELDS}))
+        plain: dict[str, Any] = json.loads(json.dumps({name: document[name] for name in document.keys() - DISABLED_FIELDS}))
         problem = None
         for path in secrets_of_target(plain):
             inner = plain

@@ -6,7 +6,7 @@ from dataclasses import dataclass, field, replace
 from typing import Any, Final
 
 from starling_campaigns import Campaign, Target, parse_stored_campaign, parse_target, secrets_of_target
-from starling_campaigns.channels import FEED_CHANNELS
+from starling_campaigns.channels import CHANNELS_WITHOUT_CAMPAIGNS
 from starling_campaigns.definitions.triggers import BroadcastTrigger
 from starling_common.cassandra.read_models import ARCHIVED, CAMPAIGN, DISABLED, TARGET
 from starling_common.outcome import Done, Outcome, Refused
@@ -118,7 +118,7 @@ def _target(record: Record, sealer: Sealer) -> KnownTarget:
     if status_after(record["action"]) == ARCHIVED:
         return KnownTarget(workspace, key, version)
     document = json.loads(record["document"])
-    if document.get("channel") in FEED_CHANNELS:  # no campaign can have it
+    if document.get("channel") in CHANNELS_WITHOUT_CAMPAIGNS:  # no campaign can have it
         return KnownTarget(workspace, key, version)
     disabled = status_after(record["action"]) == DISABLED or bool(document.get("disabled"))
     for name in DISABLED_FIELDS:

@@ -62,7 +62,7 @@ def _history(options: Options) -> dict[str, str]:
 
 
 def _campaigns(data_dir: Path, options: Options, shared: dict[str, str], host: Host) -> list[Part]:
-    """Return the messenger, the broadcaster, the processes of the channels of campaigns, and the tracker behind their links."""
+    """Return the messenger, the broadcaster, the processes of the channels of campaigns, the tracker, and audience sync."""
     links = {"STARLING_LINKS__KEYS_FILE": str(keys_file(data_dir))}
     tracker = f"http://{options.ports.address('tracker')}"
     email = {"STARLING_CHANNEL": "email", "STARLING_EMAIL__TRACKER_URL": tracker}
@@ -71,6 +71,7 @@ def _campaigns(data_dir: Path, options: Options, shared: dict[str, str], host: H
         _single("broadcaster", data_dir, options.ports, shared, host),
         *_workers("delivery-email", data_dir, options, shared | email | links | _keys(data_dir), host),
         _single("tracker", data_dir, options.ports, shared | links | _keys(data_dir) | {"STARLING_PUBLIC_URL": tracker}, host),
+        _single("audience", data_dir, options.ports, shared | _keys(data_dir), host),
     ]
 
 

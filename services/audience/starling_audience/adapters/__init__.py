@@ -1,0 +1,1 @@
+"""The adapters: pure modules that build requests from changes, and read the answers."""

@@ -1,0 +1,188 @@
+"""Builds audience sync and its health server from the settings. No other module imports both."""
+
+import asyncio
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from functools import cache
+from threading import Thread
+from typing import Final
+
+from starling_audience.adapters.adapter import Again
+from starling_audience.adapters.table import adapter_of
+from starling_audience.changes import Change
+from starling_audience.consent import Consent, fold_consent
+from starling_audience.definitions import AudienceTarget, Definitions, fold_definition
+from starling_audience.failpoints import Ending
+from starling_audience.follower import Follower, Limits, Parts
+from starling_audience.google_tokens import GoogleToken
+from starling_audience.http import HttpExchange
+from starling_audience.outbox import Outbox
+from starling_audience.probe import Probe
+from starling_audience.read_model import ReadModel
+from starling_audience.sending import Sender, Sent
+from starling_audience.settings import AudienceSettings
+from starling_audience.supervisor import Supervisor
+from starling_campaigns.definitions.targets import GOOGLE
+from starling_common.cassandra.database import Database
+from starling_common.kafka.followed_topic import FollowedTopic
+from starling_common.kafka.topics import CONSENT, DELIVERY_DEFINITIONS, load_catalogue
+from starling_common.records.definitions import definitions_fold
+from starling_common.sealing import CURE, Sealer
+from starling_common.telemetry.health import Degraded, HealthServer
+from starling_common.telemetry.logs import log
+from starling_common.telemetry.metrics import Metrics
+from starling_common.wire import Codec, Registry
+
+_MOST_BATCH_SECONDS: Final = 240.0
+"""Less than the time after which the broker gives the partitions of a silent thread to another one."""
+_REFRESH_SECONDS: Final = 60.0
+
+
+class EventLoop:
+    """An event loop in a thread of its own, for the requests of all targets."""
+
+    def __init__(self) -> None:
+        self.loop = asyncio.new_event_loop()
+        self._thread = Thread(target=self.loop.run_forever, name="requests", daemon=True)
+
+    def start(self) -> None:
+        """Start the loop."""
+        self._thread.start()
+
+    def stop(self) -> None:
+        """End the loop."""
+        self.loop.call_soon_threadsafe(self.loop.stop)
+        self._thread.join(timeout=5)
+
+
+class LoopSender:
+    """Sends batches on an event loop, and waits for them in the thread of the caller."""
+
+    def __init__(self, loop: asyncio.AbstractEventLoop, make: Callable[[], Sender]) -> None:
+        """`make` is called on the loop, once."""
+        self._loop = loop
+        self._make = make
+        self._sender: Sender | None = None
+
+    def send(self, changes: Sequence[Change]) -> Sent:
+        """Send a batch. One that takes minutes is given up, and sent again later."""
+        return asyncio.run_coroutine_threadsafe(self._send(changes), self._loop).result()
+
+    async def _send(self, changes: Sequence[Change]) -> Sent:
+        if self._sender is None:
+            self._sender = self._make()
+        try:
+            async with asyncio.timeout(_MOST_BATCH_SECONDS):
+                return await self._sender.send(changes)
+        except TimeoutError:
+            return Sent(problem=Again(f"a batch was not sent within {_MOST_BATCH_SECONDS:g} s"))
+
+
+@dataclass(slots=True)
+class Process:
+    """The supervisor, what it reads, and the health server."""
+
+    supervisor: Supervisor
+    definitions: FollowedTopic[Definitions]
+    consent: FollowedTopic[Consent]
+    probe: Probe
+    database: Database
+    exchange: HttpExchange
+    loop: EventLoop
+    health: HealthServer
+
+    def run(self) -> None:
+        """Run until `stop`."""
+        self.health.start()
+        self.loop.start()
+        self.definitions.start()
+        self.consent.start()
+        try:
+            self.supervisor.run()
+        finally:
+            self.consent.stop()
+            self.definitions.stop()
+            asyncio.run_coroutine_threadsafe(self.exchange.close(), self.loop.loop).result(timeout=5)
+            self.loop.stop()
+            self.probe.close()
+            self.database.close()
+            self.health.stop()
+
+    def stop(self) -> None:
+        """End `run` after the present batches."""
+        self.supervisor.stop()
+
+
+def build_process(settings: AudienceSettings) -> Process:
+    """Return a process that has opened only the port of its health server. Raises: OSError if the port is in use, ValueError."""
+    catalogue = load_catalogue(settings.profile_partitions)
+    registry, metrics, database = Registry(settings.registry.url), Metrics(), Database(settings.cassandra)
+    brokers, ending, loop = settings.kafka.brokers, Ending(settings.failpoint), EventLoop()
+    sealer = Sealer.of(settings.secrets)
+    if sealer.key_id is None:
+        log(__name__).warning("no_secrets_key", consequence="targets with encrypted secrets are not synchronised", cure=CURE)
+    exchange = HttpExchange.open(
+        allow_private=settings.allow_private_addresses,
+        timeout_seconds=settings.timeout_seconds,
+        lookup_seconds=settings.lookup_timeout_seconds,
+        connections=settings.max_targets * settings.concurrent_requests,
+    )
+
+    def codec(topic: str) -> Codec:
+        return registry.codec(topic, catalogue.topics[topic].schema)
+
+    definitions = FollowedTopic[Definitions](
+        (brokers, DELIVERY_DEFINITIONS),
+        lambda: codec(DELIVERY_DEFINITIONS),
+        lambda: Definitions(sealer),
+        definitions_fold(fold_definition),
+    )
+    consent = FollowedTopic[Consent]((brokers, CONSENT), lambda: codec(CONSENT), Consent, fold_consent)
+    probe = Probe(brokers)
+    parts = Parts(
+        brokers=brokers,
+        codec=codec,
+        consent=consent.value,
+        refreshed=lambda: consent.refresh(_REFRESH_SECONDS),
+        probe=probe,
+        read_model=ReadModel(database, brokers, catalogue.profile_partitions),
+        outbox=Outbox(brokers, cache(codec)),
+        metrics=metrics,
+        passed=ending.passed,
+    )
+    limits = Limits(settings.batch_seconds, settings.queue_kbytes, settings.first_retry_seconds, settings.probe_seconds)
+
+    def make(target: AudienceTarget) -> Follower:
+        adapter = adapter_of(target)
+
+        def sender() -> Sender:
+            token = GoogleToken(target.workspace, target.settings) if target.adapter == GOOGLE else None
+            return Sender(
+                target.workspace, adapter, exchange, token, concurrent=settings.concurrent_requests, passed=ending.passed
+            )
+
+        return Follower(target, adapter, LoopSender(loop.loop, sender), parts, limits)
+
+    def wanted() -> "dict[tuple[str, str], AudienceTarget] | None":
+        if not definitions.is_read() or not consent.is_read():
+            return None
+        return dict(definitions.value().wanted())
+
+    supervisor = Supervisor(wanted, make, metrics, settings.max_targets)
+
+    def unreadable() -> str | None:
+        found = definitions.value().problems()
+        return Degraded(f"{len(found)} targets are not synchronised: {found[0]}") if found else None
+
+    health = HealthServer(
+        (settings.http.host, settings.http.port),
+        metrics.registry,
+        alive=supervisor.failures,
+        ready=lambda: {
+            **supervisor.problems(),
+            "definitions": definitions.problem(),
+            "consent": consent.problem(),
+            "secrets": unreadable(),
+        },
+    )
+    return Process(supervisor, definitions, consent, probe, database, exchange, loop, health)
