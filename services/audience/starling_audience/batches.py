@@ -12,10 +12,10 @@ from starling_common.wire import Record
 
 @dataclass
 class Batch:
-    """`positions`: the offset of the next record by partition. `consents`, `replays`: records that need the present state of their user.
+    """The records of one read. `positions`: the offset of the next record by partition. `records`: how many were read.
 
-    `consents`: user -> the last change of consent. `replays`: requests. Both with their partition number. `ended`: the partition numbers whose first sync is
-    complete with this batch. `records`: how many were read.
+    `consents`: user -> the last change of consent. `replays`: requests. Both need the present state of the user, and have their
+    partition number. `ended`: the partition numbers whose first sync is complete with this batch.
     """
 
     newest: dict[Key, Change] = field(default_factory=dict)

@@ -22,9 +22,9 @@ class Change:
     """The status of one user in one segment. No representation shows an identifier.
 
     `is_member`: whether the user belongs into the audience: false without consent too, of which `reason` is `no_consent`.
-    `sequence`: of the membership change. `overrides`: a refusal of consent, which wins over what was read before it. `email`, `phone`: normalised, or None. Times: `effective_at` in ms, `received_at` in µs.
-    `is_reported`: false for the members of a first sync, whose success is counted and not reported. `delivery_id`, `attempt`: of a
-    replayed dead letter.
+    `sequence`: of the membership change. `overrides`: a refusal of consent, which wins over what was read before it. `email`,
+    `phone`: normalised, or None. Times: `effective_at` in ms, `received_at` in µs. `is_reported`: false for the members of a first
+    sync, whose success is counted and not reported. `delivery_id`, `attempt`: of a replayed dead letter.
     """
 
     user_id: str

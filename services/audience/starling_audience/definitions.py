@@ -19,7 +19,9 @@ from starling_segments import DefinitionRefused
 TargetKey = tuple[str, str]
 """Workspace and key."""
 
-_MAPPING_FIELDS: Final = ("adapter", "segments", "base_url", "attribute", "site_id", "audiences", "account_id", "account_type", "url")
+_MAPPING_FIELDS: Final = (
+    "adapter", "segments", "base_url", "attribute", "site_id", "audiences", "account_id", "account_type", "url",
+)  # fmt: skip
 """The fields that decide which users have to be where. Another value of one begins a first sync."""
 
 

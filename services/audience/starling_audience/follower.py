@@ -365,7 +365,9 @@ class Follower:
         if not batch.consents and not batch.replays:
             return
         users = list(dict.fromkeys([*batch.consents, *(record["user_id"] for record, _ in batch.replays)]))
-        self._await_read_model(batch, {number for _, number in [*batch.consents.values(), *batch.replays]})
+        # A refusal needs no membership: it removes from every audience.
+        granted = [number for user, (_, number) in batch.consents.items() if self._allows(user, {})]
+        self._await_read_model(batch, {*granted, *(number for _, number in batch.replays)})
         known = self.parts.read_model.users(self.target.workspace, users)
         for record, _ in batch.replays:
             change, overtaken = after_replay(self.target, record, known[record["user_id"]], self._allows)

@@ -10,7 +10,7 @@ from cryptography.exceptions import UnsupportedAlgorithm
 from cryptography.hazmat.primitives.asymmetric import rsa
 from cryptography.hazmat.primitives.serialization import load_pem_private_key
 
-from starling_audience.adapters.adapter import Again, AudienceRequest, Ended, text_of
+from starling_audience.adapters.adapter import Again, AudienceRequest, Ended, Response, text_of
 from starling_audience.adapters.google import DEFAULT_TOKEN_URL, SCOPE
 from starling_audience.http import Exchange
 
@@ -20,6 +20,10 @@ _EARLY_SECONDS: Final = 300
 """An access token is replaced so long before its end."""
 _LEAST_SECONDS: Final = 30
 _REFUSING: Final = frozenset({400, 401, 403})
+
+
+class KeyRefused(Exception):
+    """The private key of a target is none of a service account."""
 
 
 class GoogleToken:
@@ -44,12 +48,12 @@ class GoogleToken:
             return self._token
         try:
             assertion = self._assertion(int(time.time()))
-        except ValueError as error:
+        except KeyRefused as error:
             return Ended(str(error))
         body = urlencode({"grant_type": _GRANT, "assertion": assertion}).encode()
         headers = {"content-type": "application/x-www-form-urlencoded"}
         answer = await exchange.exchange(self._workspace, AudienceRequest("POST", self._url, headers, body, ()))
-        if not hasattr(answer, "status"):
+        if not isinstance(answer, Response):
             return answer
         found = answer.json()
         found = found if isinstance(found, dict) else {}
@@ -66,8 +70,8 @@ class GoogleToken:
         try:
             key = load_pem_private_key(self._private_key.encode(), None)
         except (ValueError, TypeError, UnsupportedAlgorithm) as error:
-            raise ValueError("the private_key of the target is no private key in PEM without a password") from error
+            raise KeyRefused("the private_key of the target is no private key in PEM without a password") from error
         if not isinstance(key, rsa.RSAPrivateKey):
-            raise ValueError("the private_key of the target is no RSA key, as the JSON file of a service account has one")
+            raise KeyRefused("the private_key of the target is no RSA key, as the JSON file of a service account has one")
         claims = {"iss": self._email, "scope": SCOPE, "aud": self._url, "iat": now_s, "exp": now_s + _ASSERTION_SECONDS}
         return jwt.encode(claims, key, "RS256")

@@ -58,6 +58,7 @@ class Probe:
     def _opened(self) -> tuple[Consumer, Consumer]:
         if self._consumers is None:
             committed = Consumer(consumer_config(self._brokers, _GROUP, log_level=0))
-            uncommitted = Consumer(consumer_config(self._brokers, _GROUP, **{"isolation.level": "read_uncommitted", "log_level": 0}))
+            own = {"isolation.level": "read_uncommitted", "log_level": 0}
+            uncommitted = Consumer(consumer_config(self._brokers, _GROUP, **own))
             self._consumers = committed, uncommitted
         return self._consumers

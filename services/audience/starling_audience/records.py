@@ -48,7 +48,10 @@ def report_of(target: AudienceTarget, change: Change, outcome: str, detail: str 
 
 
 def retry_of(target: AudienceTarget, change: Change, why: str, now_ms: int) -> dict[str, Any]:
-    """Return the `DeliveryRequested` that a dead letter of a change contains. It has no identifier: a replay reads the present ones."""
+    """Return the `DeliveryRequested` that a dead letter of a change contains.
+
+    It has neither an address nor a number: a replay reads the present ones.
+    """
     return {
         "received_at": change.received_at,
         "workspace": target.workspace,

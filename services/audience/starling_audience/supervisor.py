@@ -92,5 +92,5 @@ class Supervisor:
             group, reason = next(iter(sorted(found.items())))
             targets = Degraded(f"{len(found)} targets are interrupted; {group}: {reason}")
         elif self._beyond:
-            targets = Degraded(f"{self._beyond} targets are beyond max_targets: raise it, or start another process with more memory")
+            targets = Degraded(f"{self._beyond} targets are beyond STARLING_MAX_TARGETS ({self._max_targets}): raise it")
         return {"targets": targets}

@@ -369,7 +369,8 @@ CHANNEL_VARIANTS: Final[Mapping[str, Mapping[str, Mapping[str, bool]]]] = {
         HTTP: {**_COMMON_AUDIENCE, "url": True, "headers": False, "secret": False},
     },
 }
-"""Channel whose first field selects the others -> value of that field -> the fields that go with it, and whether each is required."""
+"""Channel whose first field selects the others -> value of that field -> the fields that go with it, each with whether it is
+required."""
 COMMON_FIELDS: Final = frozenset({"key", "channel", "name", "description"}) | LABELS
 
 

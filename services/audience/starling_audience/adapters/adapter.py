@@ -60,7 +60,7 @@ class Taken:
 
 @dataclass(frozen=True, slots=True)
 class Refused:
-    """The whole request was refused, because of its elements. `rejected`: the elements that are the cause, if the answer names them."""
+    """The whole request was refused, because of its elements. `rejected`: those that are the cause, if the answer names them."""
 
     why: str
     rejected: Mapping[int, str] = field(default_factory=dict)
@@ -85,7 +85,7 @@ Result: TypeAlias = Taken | Refused | Again | Ended
 
 
 class Adapter(Protocol):
-    """Builds requests and reads answers. Two calls with the same changes return the same requests, so repetitions are idempotent."""
+    """Builds requests and reads answers. Two calls with the same changes return the same requests: repetitions are idempotent."""
 
     name: str
     max_changes: int
@@ -116,7 +116,9 @@ def result_of_status(name: str, response: Response, detail: str = "") -> Result 
     return Refused(why)
 
 
-def chunks(values: Iterable[T], most: int, most_bytes: int | None = None, size: Callable[[T], int] = lambda _: 0) -> Iterator[list[T]]:
+def chunks(
+    values: Iterable[T], most: int, most_bytes: int | None = None, size: Callable[[T], int] = lambda _: 0
+) -> Iterator[list[T]]:
     """Yield the values in order, in lists of at most so many values and so many bytes. `size`: the bytes of a value."""
     found: list[T] = []
     used = 0
