@@ -15,6 +15,7 @@ from pydantic import SecretStr
 from pydantic_settings import BaseSettings
 
 from starling_api.settings import ApiSettings
+from starling_audience.supervisor import JOIN_SECONDS
 from starling_broadcaster.writer import TRANSACTION_MS as BROADCAST_MS
 from starling_common.deploy import DeploySettings
 from starling_common.deploy_acls import AclSettings
@@ -141,6 +142,7 @@ def test_every_pod_has_the_environment_of_its_process(ci: str, monkeypatch: pyte
         "feeds",
         "messenger",
         "broadcaster",
+        "audience",
         "tracker",
     }
     for one in found:
@@ -522,6 +524,7 @@ def test_a_pod_has_more_time_to_stop_than_its_process_needs() -> None:
         "messenger": default(MODELS["messenger"], "transaction_timeout_seconds") + 10,
         "broadcaster": BROADCAST_MS / 1000 + 10,
         "feeds": FEEDS_STOP_SECONDS + default(FeedSettings, "timeout_seconds") + FEED_MS / 1000,
+        "audience": JOIN_SECONDS + default(MODELS["audience"], "timeout_seconds"),
     }
     given = {pod.component: pod.spec.get("terminationGracePeriodSeconds") for pod in workloads(objects("production"))}
     assert {name for name, seconds in needed.items() if given[name] <= seconds} == set()

@@ -20,7 +20,7 @@ DOCS = ROOT / "docs"
 PAGES = [*sorted(DOCS.glob("tutorial/*.md"), reverse=True), *sorted(DOCS.glob("how-to/**/*.md"))]
 """Pages that start more Spark jobs come last."""
 
-_LONG = {"how-to/secrets.md", "how-to/webhooks.md", "how-to/backup.md", "how-to/provider-callbacks.md", "how-to/push.md"}
+_LONG = {"how-to/secrets.md", "how-to/webhooks.md", "how-to/backup.md", "how-to/provider-callbacks.md", "how-to/push.md", "how-to/audience-sync.md"}
 WALKED = [
     page
     for page in PAGES
@@ -35,6 +35,7 @@ EXPECTED = {
     "how-to/spark/imports.md": ["sent2,rejected1", "missing_id", "\nada\n"],
     "how-to/secrets.md": ["everysecretisencryptedwiththekey2027"],
     "how-to/provider-callbacks.md": ["1deadletter"],
+    "how-to/audience-sync.md": ['"secret":"whsec_', '"secret":"***"'],
     "how-to/webhooks.md": ["segment.enteredhook-buyershook-adateamgrowth", "hook-buyershook-grace"],
 }
 """What a page promises to print, without spaces."""

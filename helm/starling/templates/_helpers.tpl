@@ -40,7 +40,7 @@ app.kubernetes.io/instance: {{ .Release.Name }}
 A component is a dictionary:
 
   root    the top-level context
-  name    ingest, normalizer, segmenter, projector, api, delivery, feeds, messenger, broadcaster, email, tracker, scaler, deploy, profiles or lake
+  name    ingest, normalizer, segmenter, projector, api, delivery, feeds, messenger, broadcaster, audience, email, tracker, scaler, deploy, profiles or lake
   values  its block of values.yaml
 */}}
 {{- define "starling.component.labels" -}}
@@ -265,7 +265,7 @@ STARLING_CASSANDRA__SSL_CHECK_HOSTNAME: "false"
 {{- default (printf "%s-secret-keys" (include "starling.fullname" .)) .Values.secretKeys.existingSecret }}
 {{- end }}
 
-{{/* The variable with the keys that encrypt secrets, for the components that encrypt or decrypt: the API, delivery and the tracker. */}}
+{{/* The variable with the keys that encrypt secrets, for the components that encrypt or decrypt: the API, delivery, audience sync and the tracker. */}}
 {{- define "starling.secretKeys" -}}
 variable: STARLING_SECRETS__KEYS
 secret: {{ include "starling.secretKeys.secretName" . }}

@@ -79,6 +79,10 @@ class Definitions:
         """Return the targets to synchronise."""
         return {place: one for place, one in self.targets.items() if not one.disabled and one.problem is None}
 
+    def disabled(self) -> int:
+        """Return the number of disabled targets."""
+        return sum(one.disabled for one in self.targets.values())
+
     def problems(self) -> list[str]:
         """Return the reasons why targets cannot be synchronised, of those that are not disabled."""
         return [one.problem for one in self.targets.values() if one.problem is not None and not one.disabled]

@@ -12,7 +12,7 @@ from starling_common.telemetry.metrics import Metrics
 
 _LOOK_SECONDS: Final = 0.5
 _MOST_TURN_SECONDS: Final = 120.0
-_JOIN_SECONDS: Final = 25.0
+JOIN_SECONDS: Final = 25.0
 """Longer than a request; a thread that waits for a broker ends with the process."""
 
 
@@ -25,8 +25,13 @@ class Supervisor:
         make: Callable[[AudienceTarget], Follower],
         metrics: Metrics,
         max_targets: int,
+        disabled: Callable[[], int] = lambda: 0,
     ) -> None:
-        """`wanted`: the targets; None until they are known. `make`: a follower that has not been started."""
+        """`wanted`: the targets; None until they are known. `make`: a follower that has not been started.
+
+        `disabled`: how many targets are disabled.
+        """
+        self._disabled = disabled
         self._wanted = wanted
         self._make = make
         self._max_targets = max_targets
@@ -48,7 +53,7 @@ class Supervisor:
             for follower in self._followers.values():
                 follower.stop()
             for follower in self._followers.values():
-                follower.join(_JOIN_SECONDS)
+                follower.join(JOIN_SECONDS)
 
     def stop(self) -> None:
         """End `run`."""
@@ -73,7 +78,7 @@ class Supervisor:
             follower.start()
         states = [follower.state.name for follower in self._followers.values()]
         for name in STATES:
-            self._targets.labels(name).set(states.count(name))
+            self._targets.labels(name).set(self._disabled() if name == ENDED else states.count(name))
 
     def failures(self) -> dict[str, str | None]:
         """Return the failed checks by name that only a restart of the process corrects."""

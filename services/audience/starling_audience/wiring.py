@@ -163,12 +163,12 @@ def build_process(settings: AudienceSettings) -> Process:
 
         return Follower(target, adapter, LoopSender(loop.loop, sender), parts, limits)
 
-    def wanted() -> "dict[tuple[str, str], AudienceTarget] | None":
+    def wanted() -> dict[tuple[str, str], AudienceTarget] | None:
         if not definitions.is_read() or not consent.is_read():
             return None
         return dict(definitions.value().wanted())
 
-    supervisor = Supervisor(wanted, make, metrics, settings.max_targets)
+    supervisor = Supervisor(wanted, make, metrics, settings.max_targets, lambda: definitions.value().disabled())
 
     def unreadable() -> str | None:
         found = definitions.value().problems()

@@ -347,7 +347,8 @@ CHANNEL_FIELDS: Final[Mapping[str, Mapping[str, TargetField]]] = {
     },
 }
 """Channel -> its fields. `bootstrap_servers` of Kafka are missing for the cluster of the installation."""
-_COMMON_AUDIENCE: Final = {"segments": True}
+_COMMON_AUDIENCE: Final = {"segments": False}
+"""Required of each adapter by its own field already."""
 CHANNEL_VARIANTS: Final[Mapping[str, Mapping[str, Mapping[str, bool]]]] = {
     AUDIENCE: {
         # The host of Braze depends on the account, so it has no default.
