@@ -17,7 +17,9 @@ from starling_common.testing import Service, eventually, own_keyspace, running
 from tests.conftest import Stack
 from tests.secured_broker import Secured
 
-SERVICES = ("ingest", "normalizer", "segmenter", "projector", "api", "delivery", "feeds", "messenger", "broadcaster", "tracker")
+SERVICES = (
+    "ingest", "normalizer", "segmenter", "projector", "api", "delivery", "feeds", "messenger", "broadcaster", "audience", "tracker",
+)  # fmt: skip
 MODULES = {"feeds": "starling_delivery"}
 """Service -> its module, where the name differs."""
 USERS = (*SERVICES, "deploy", "audience-report", "auditor", "operator")

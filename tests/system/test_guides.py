@@ -20,7 +20,10 @@ DOCS = ROOT / "docs"
 PAGES = [*sorted(DOCS.glob("tutorial/*.md"), reverse=True), *sorted(DOCS.glob("how-to/**/*.md"))]
 """Pages that start more Spark jobs come last."""
 
-_LONG = {"how-to/secrets.md", "how-to/webhooks.md", "how-to/backup.md", "how-to/provider-callbacks.md", "how-to/push.md", "how-to/audience-sync.md"}
+_LONG = {
+    "how-to/secrets.md", "how-to/webhooks.md", "how-to/backup.md", "how-to/provider-callbacks.md", "how-to/push.md",
+    "how-to/audience-sync.md",
+}  # fmt: skip
 WALKED = [
     page
     for page in PAGES

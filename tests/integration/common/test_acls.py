@@ -67,6 +67,9 @@ NOT_IN_THE_TEST = {
     ("api", "segments.backfills"): "no backfill",
     ("api", "computed-traits.definitions"): "no computed trait",
     ("api", "segments.membership-state"): "no self-audit",
+    ("audience", "delivery.dlq"): "no user that the other side rejects",
+    ("audience", "delivery.definitions"): "no refused credentials",
+    ("audience", "starling-projector"): "no consent that adds a user",
     **{("messenger", f"delivery.bulk.{channel}"): "one broadcast, by email" for channel in ("push", "sms", "webhook")},
     **{("delivery", f"delivery.retry.{delay}"): "no retry that late" for delay in ("5m", "30m", "2h", "5h", "10h")},
 }
@@ -84,7 +87,8 @@ def test_the_pipeline_works_with_the_computed_rights_alone(secure: Secure) -> No
     secret = "whsec_" + base64.b64encode(os.urandom(32)).decode()
     receivers = [Receiver(secret), Receiver(secret, failures=1), Receiver(secret, failures=1, failure_status=410)]
     with ExitStack() as last:
-        for receiver in receivers:
+        mirror = Receiver(secret)
+        for receiver in (*receivers, mirror):
             last.callback(receiver.close)
         gone = Endpoint()
         gone.respond = answering(410)
@@ -93,6 +97,8 @@ def test_the_pipeline_works_with_the_computed_rights_alone(secure: Secure) -> No
             _define(pipeline, secret, receivers)
             chat = {"key": "chat", "channel": "slack", "url": gone.url, "segments": ["buyers"], "interval_seconds": 10}
             pipeline.define("/v1/targets", chat)
+            crm = {"key": "crm", "channel": "audience", "adapter": "http", "segments": ["buyers"]}
+            pipeline.define("/v1/targets", {**crm, "url": mirror.url, "secret": secret})
             for user in ("ada", "grace"):
                 pipeline.identify(user, {"email": f"{user}@example.com", "phone": "+4915112345678"})
                 pipeline.track(user, "Push Subscribed", subscription=BROWSER)
@@ -101,6 +107,7 @@ def test_the_pipeline_works_with_the_computed_rights_alone(secure: Secure) -> No
             _broadcast(pipeline)
             _send_the_rest(pipeline)
             eventually(lambda: len(receivers[0].calls) == len(receivers[1].calls) == 2)
+            eventually(lambda: {item["user_id"] for call in mirror.calls for item in call["items"]} == {"ada", "grace"})
             eventually(lambda: pipeline.api.get("/v1/webhooks/hook-2").json()["status"] == "disabled")
             eventually(lambda: pipeline.api.get("/v1/targets/chat").json()["status"] == "disabled")
         # Other processes restore the states, and the deploy step compares what exists.

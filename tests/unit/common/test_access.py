@@ -45,6 +45,16 @@ def test_lags_of_other_stages_need_no_record() -> None:
     assert ("topic", "b.in", "write") in rights({"lags": ["b"], "writes": ["@inputs"]})
 
 
+def test_groups_of_a_process_are_exact_or_the_start_of_several() -> None:
+    assert rights({"joins": ["x-*", "y"]}) == {("group", "x-*", "read"), ("group", "y", "read")}
+    assert rights({"groups": ["x-*"]}) == {("group", "x-*", "describe")}
+
+
+def test_a_process_is_not_asked_about_the_start_of_several_groups() -> None:
+    assert "starling-projector" in needs_of("audience").groups
+    assert not any(group.startswith("starling-audience-") for group in needs_of("audience").groups)
+
+
 def test_transactional_ids_are_exact_or_the_start_of_several() -> None:
     assert rights({"transactions": "x-*"}) == {("transactional id", "x-*", "write")}
     assert rights({"transactions": "x"}) == {("transactional id", "x", "write")}
