@@ -117,6 +117,18 @@ OVERVIEW: Final[Sequence[tuple[str, Sequence[Panel]]]] = (
         ),
     ),
     (
+        "Are audiences of other systems in step?",
+        (
+            Panel(
+                "Changes",
+                "sum by (target, outcome) (rate(starling_audience_changes_total[$__rate_interval]))",
+                "{{target}} {{outcome}}",
+            ),
+            Panel("Records not read", "sum by (workspace, target) (starling_audience_lag_records)", "{{workspace}}/{{target}}"),
+            Panel("Targets", "sum by (state) (starling_audience_targets)", "{{state}}"),
+        ),
+    ),
+    (
         "Does the API answer?",
         (
             Panel("Requests", "sum by (status) (rate(starling_api_requests_total[$__rate_interval]))", "{{status}}", "reqps"),

@@ -43,7 +43,9 @@ _MOST_POLL_MS: Final = 600_000
 _CURRENT_SECONDS: Final = 10.0
 """How long a look-up waits until the projector has written what was already read here."""
 _RESTART_SECONDS: Final = 2.0
-_LAG_SECONDS: Final = 5.0
+_LAG_SECONDS: Final = 15.0
+_SESSION_MS: Final = 10_000
+"""Time after which the broker gives the partitions of a killed process to another one."""
 _OFFSET_LOST: Final = KafkaError._AUTO_OFFSET_RESET  # noqa: SLF001 - the library's public constant
 
 
@@ -117,6 +119,8 @@ class _Place:
     until: int | None
     seen: int = 0
     """The offset after the last record of the feed that was sent; 0 before the first one."""
+    reached: dict[str, int] = field(default_factory=dict)
+    """Topic -> the offset up to which it was read, after the markers of transactions at its end."""
 
 
 @dataclass
@@ -124,10 +128,6 @@ class _State:
     """What other threads see of a follower."""
 
     name: str = FIRST_SYNC
-    why: str | None = None
-    lag: int = 0
-    first_sync: int = 0
-    """Partitions whose first sync is not complete."""
     error: str | None = None
 
 
@@ -152,6 +152,8 @@ class Follower:
         """The first offsets of a first sync that are not committed yet."""
         self._rebalanced = False
         self._held = False
+        self._failing = False
+        """Whether the last batch was not taken. The target counts as paused until one is."""
         self._lag_at = 0.0
         labels = (self.target.workspace, self.target.key)
         metrics = self.parts.metrics
@@ -187,7 +189,6 @@ class Follower:
         while not self._stopping.is_set() and self.state.name != ENDED:
             try:
                 self._follow()
-                self.state.error = None
             except Exception as error:  # noqa: BLE001 - whatever the failure, other targets go on and this one is read again
                 self._note(error)
             self._stopping.wait(_RESTART_SECONDS)
@@ -209,6 +210,7 @@ class Follower:
             # Changes that expired are not skipped: the first sync is repeated instead.
             "auto.offset.reset": "error",
             "max.poll.interval.ms": _MOST_POLL_MS,
+            "session.timeout.ms": _SESSION_MS,
             **bounded_queue(self.limits.queue_kbytes),
         }
         self._places, self._uncommitted, self._rebalanced, self._held = {}, [], False, False
@@ -222,7 +224,7 @@ class Follower:
                 batch = self._gather(consumer)
                 if not batch.is_empty:
                     self._deliver(consumer, batch)
-                self._show(consumer)
+                self._show()
         finally:
             consumer.close()
 
@@ -271,6 +273,8 @@ class Follower:
 
         The client reads the partitions that it is given here. In the group this process keeps all of its partitions.
         """
+        for place in self._places.values():
+            place.reached.clear()
         consumer.assign([] if self._held else self._active())
 
     def _gather(self, consumer: Consumer) -> Batch:
@@ -306,7 +310,7 @@ class Follower:
         if place is None or is_state != (place.until is not None):
             return  # of a topic that is not read now
         # The offset of an end-of-partition event is that of the next record, after any transaction markers.
-        after = offset + (1 if error is None else 0)
+        after = place.reached[topic] = offset + (1 if error is None else 0)
         if error is None:
             batch.records += 1
             batch.positions[topic, number] = after
@@ -353,6 +357,7 @@ class Follower:
             self._pause(consumer, self._circuit.failed(sent.problem.retry_after_seconds), sent.problem.why)
             return
         if findable:
+            self._failing = False
             self._circuit.succeeded()
             self._batches.labels(*self._labels, "sent").inc()
         outcomes = Outcomes(sent.taken, sent.rejected, lost, batch.superseded, batch.unreadable)
@@ -424,48 +429,54 @@ class Follower:
         log(__name__).warning(
             "audience_paused", workspace=self.target.workspace, target=self.target.key, seconds=round(seconds, 1), reason=why
         )
-        self._held, self.state.why = True, why
+        self._held = self._failing = True
         self._set_state(PAUSED)
         self._rewind(consumer)
         until = time.monotonic() + seconds
         while (left := until - time.monotonic()) > 0 and not self._stopping.is_set():
             consumer.poll(min(_POLL_SECONDS, left))  # for the membership in the group; there is nothing to read
+            self._measure_lag()
         self._held = False
         self._rewind(consumer)
 
     def _end(self, ended: Ended) -> None:
         log(__name__).error("audience_disabled", workspace=self.target.workspace, target=self.target.key, reason=ended.why)
-        self.parts.outbox.disable(self.target, ended.why)
-        self.state.why = ended.why
+        if not self._stopping.is_set():  # a newer version of the target may have other credentials
+            self.parts.outbox.disable(self.target, ended.why)
         self._set_state(ENDED)
 
     def _set_state(self, name: str) -> None:
         self.state.name = name
         self._paused.set(name == PAUSED)
 
-    def _show(self, consumer: Consumer) -> None:
+    def _show(self) -> None:
         if self.state.name == ENDED:
             return
         unfinished = sum(place.until is not None for place in self._places.values())
-        self.state.first_sync = unfinished
         self._first.set(unfinished)
-        if not self._circuit.is_open:
-            self.state.why = None
-        self._set_state(FIRST_SYNC if unfinished else FOLLOWING)
+        self._set_state(PAUSED if self._failing else FIRST_SYNC if unfinished else FOLLOWING)
+        if self._places:
+            self.state.error = None
+        self._measure_lag()
+
+    def _measure_lag(self) -> None:
         now = time.monotonic()
-        if now - self._lag_at < _LAG_SECONDS:
+        if now - self._lag_at < _LAG_SECONDS or not self._places:
             return
-        self._lag_at, lag = now, 0
-        for place in self._active():
-            found: Any = consumer.get_watermark_offsets(TopicPartition(place.topic, place.partition), cached=True)
-            lag += 0 if found is None else max(0, found[1] - place.offset)
-        self.state.lag = lag
+        self._lag_at = now
+        ends = self.parts.probe.ends(list(self._places))
+        lag = 0
+        for one in self._active():
+            known = ends[one.partition]
+            end = known.state_end if one.topic == MEMBERSHIP_STATE else known.stable[one.topic]
+            lag += max(0, end - max(one.offset, self._places[one.partition].reached.get(one.topic, 0)))
         self._lag.set(lag)
 
     def _count(self, outcomes: Outcomes) -> None:
         counts = {
             "sent": sum(change.is_member for change in outcomes.taken),
-            "removed": sum(not change.is_member for change in outcomes.taken),
+            "removed": sum(not change.is_member and change.reason is None for change in outcomes.taken),
+            "no_consent": sum(change.reason is not None for change in outcomes.taken),
             "rejected": len(outcomes.rejected),
             "no_identifier": len(outcomes.no_identifier),
             "superseded": len(outcomes.superseded),

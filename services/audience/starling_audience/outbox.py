@@ -82,10 +82,9 @@ class Outbox:
     def _reports(self, target: AudienceTarget, outcomes: Outcomes) -> Iterable[_Output]:
         found: list[tuple[Change, str, str | None]] = []
         for change in outcomes.taken:
-            if change.reason is not None:
-                found.append((change, SUPPRESSED, change.reason))
-            elif change.is_reported:
-                found.append((change, DELIVERED, None))
+            if change.is_reported:
+                outcome = DELIVERED if change.reason is None else SUPPRESSED
+                found.append((change, outcome, change.reason))
         found += [(change, FAILED, why) for change, why in outcomes.rejected]
         # A removal of a user who was never added is no outcome.
         found += [

@@ -1,6 +1,7 @@
 """Pure core: the interface of adapters, and what all of them have in common."""
 
 import json
+import re
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Final, Protocol, TypeAlias, TypeVar
@@ -11,6 +12,7 @@ T = TypeVar("T")
 
 JSON_TYPE: Final = "application/json"
 _MOST_DETAIL: Final = 300
+_ADDRESS: Final = re.compile(r"[^\s@\"']+@[^\s@\"']+")
 _ENDING: Final = frozenset({401, 403, 410})
 """The credentials or the rights are refused, or the audience is gone: only an administrator can mend that."""
 _AGAIN: Final = frozenset({408, 425, 429})
@@ -155,5 +157,7 @@ def by_segment(changes: Iterable[Change]) -> dict[tuple[str, bool], list[Change]
 
 
 def text_of(value: object) -> str:
-    """Return a text of an answer, for a reason."""
-    return str(value)[:_MOST_DETAIL] if isinstance(value, str | int) else ""
+    """Return a text of an answer, for a reason. Addresses in it are replaced: reasons are logged."""
+    if not isinstance(value, str | int):
+        return ""
+    return _ADDRESS.sub("***", str(value)[:_MOST_DETAIL]).encode("utf-8", "replace").decode()
