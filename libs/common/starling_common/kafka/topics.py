@@ -45,8 +45,6 @@ FEED_PROGRESS: Final = "feeds.progress"
 DELIVERY_RETRY: Final = "delivery.retry"
 DELIVERY_DEAD_LETTERS: Final = "delivery.dlq"
 AUDIENCE_RETRY: Final = "audience.retry"
-AUDIENCE_GROUP: Final = "starling-audience-"
-"""The beginning of the consumer groups of audience sync."""
 REQUESTS: Final = "delivery.requests"
 BULK: Final = "delivery.bulk"
 TOKENS: Final = "access.tokens"
@@ -66,7 +64,7 @@ def bulk_topic(channel: str) -> str:
 
 def audience_group(workspace: str, key: str) -> str:
     """Return the consumer group of a target of audience sync. The dot is in no workspace and in no key."""
-    return f"{AUDIENCE_GROUP}{workspace}.{key}"
+    return f"starling-audience-{workspace}.{key}"
 
 
 MAX_RECORD_BYTES: Final = 8 * 1024 * 1024
