@@ -27,9 +27,7 @@ class AudienceSettings(ServiceSettings):
     concurrent_requests: Annotated[int, Field(ge=1, le=64, description="maximum of requests to one target at a time")] = 4
     timeout_seconds: Annotated[float, Field(gt=0, le=120, description="timeout of one request")] = 15.0
     lookup_timeout_seconds: Annotated[float, Field(gt=0, le=60, description="timeout of the name resolution of one request")] = 5.0
-    queue_kbytes: Annotated[
-        int, Field(ge=64, le=1_048_576, description="memory of unread records of one target, KiB")
-    ] = 4_096
+    queue_kbytes: Annotated[int, Field(ge=64, le=1_048_576, description="memory of unread records of one target, KiB")] = 4_096
     first_retry_seconds: Annotated[
         float, Field(gt=0, le=600, description="wait after the first failure of a target; it doubles")
     ] = 1.0

@@ -157,9 +157,7 @@ def build_process(settings: AudienceSettings) -> Process:
 
         def sender() -> Sender:
             token = GoogleToken(target.workspace, target.settings) if target.adapter == GOOGLE else None
-            return Sender(
-                target.workspace, adapter, exchange, token, concurrent=settings.concurrent_requests, passed=ending.passed
-            )
+            return Sender(target.workspace, adapter, exchange, token, concurrent=settings.concurrent_requests, passed=ending.passed)
 
         return Follower(target, adapter, LoopSender(loop.loop, sender), parts, limits)
 

@@ -96,7 +96,8 @@ def test_another_adapter_keeps_no_secret(client: Client) -> None:
 def test_a_campaign_cannot_use_such_a_target(client: Client, channel: str) -> None:
     assert client.call("POST", "/v1/targets", {"key": "ads", **BRAZE}).status_code == 201
     content = {
-        "email": {"subject": "a", "text": "b"}, "push": {"title": "a", "body": "b"}, "sms": {"text": "a"}, "webhook": {"body": "{}"},
+        "email": {"subject": "a", "text": "b"}, "push": {"title": "a", "body": "b"}, "sms": {"text": "a"},
+        "webhook": {"body": "{}"},
     }[channel]  # fmt: skip
     campaign = {
         "key": "win-back", "name": "Win back", "trigger": {"enter": "vip"}, "channel": channel, "target": "ads",

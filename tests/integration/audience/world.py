@@ -34,8 +34,8 @@ from tests.unit.delivery.making import change
 
 PARTITIONS = load_catalogue().profile_partitions
 _USER = "workspace, source_partition, bucket, user_id"
-MEMBERSHIP_ROW = f"INSERT INTO {{ks}}.user_memberships ({_USER}, segment_key, change) VALUES (?, ?, ?, ?, ?, ?)"
-PROFILE_ROW = f"INSERT INTO {{ks}}.user_profiles ({_USER}, profile) VALUES (?, ?, ?, ?, ?)"
+MEMBERSHIP_ROW = f"INSERT INTO {{ks}}.user_memberships ({_USER}, segment_key, change) VALUES (?, ?, ?, ?, ?, ?)"  # noqa: S608 - constants
+PROFILE_ROW = f"INSERT INTO {{ks}}.user_profiles ({_USER}, profile) VALUES (?, ?, ?, ?, ?)"  # noqa: S608 - constants
 
 
 @dataclass

@@ -237,8 +237,8 @@ def test_an_endpoint_may_reject_single_items() -> None:
 @pytest.mark.parametrize("document", EVERY, ids=lambda one: one["adapter"])
 @pytest.mark.parametrize(
     ("status", "kind"),
-    [(200, Taken), (301, Again), (400, Refused), (401, Ended), (403, Ended), (408, Again), (410, Ended), (422, Refused), (429, Again),
-     (500, Again), (503, Again)],
+    [(200, Taken), (301, Again), (400, Refused), (401, Ended), (403, Ended), (408, Again), (410, Ended), (422, Refused),
+     (429, Again), (500, Again), (503, Again)],
 )  # fmt: skip
 def test_the_status_decides_about_the_whole_request(document: Mapping[str, Any], status: int, kind: type) -> None:
     adapter = adapter_of(target(document))
@@ -274,8 +274,8 @@ def test_addresses_are_normalised(value: object, expected: str | None) -> None:
 @pytest.mark.parametrize(
     ("value", "expected"),
     [
-        ("+49 (151) 1234-5678", "+4915112345678"), ("0049 151 12345678", "+4915112345678"), ("0151 12345678", None), ("+0123456", None),
-        ("+49", None), ("phone", None), (4915112345678, None),
+        ("+49 (151) 1234-5678", "+4915112345678"), ("0049 151 12345678", "+4915112345678"), ("0151 12345678", None),
+        ("+0123456", None), ("+49", None), ("phone", None), (4915112345678, None),
     ],
 )  # fmt: skip
 def test_numbers_are_normalised_to_e164(value: object, expected: str | None) -> None:

@@ -98,7 +98,14 @@ def test_without_a_statement_the_policy_decides() -> None:
 
 @pytest.mark.parametrize(
     ("value", "expected"),
-    [(True, True), (False, False), ({"marketing": True}, True), ({"marketing": False}, False), ({"other": True}, None), ("yes", None)],
+    [
+        (True, True),
+        (False, False),
+        ({"marketing": True}, True),
+        ({"marketing": False}, False),
+        ({"other": True}, None),
+        ("yes", None),
+    ],
 )
 def test_the_trait_beats_the_policy(value: object, expected: bool | None) -> None:
     traits = {"consent": {"audience": value}}
@@ -129,7 +136,9 @@ def test_a_tombstone_forgets_the_consent_for_audiences_alone() -> None:
     assert not allowed(known)
 
 
-ENDS = Ends({MEMBERSHIP_STATE: 0, MEMBERSHIP: 100, CONSENT: 0, AUDIENCE_RETRY: 0}, {MEMBERSHIP: 500, CONSENT: 7, AUDIENCE_RETRY: 3}, 90)
+ENDS = Ends(
+    {MEMBERSHIP_STATE: 0, MEMBERSHIP: 100, CONSENT: 0, AUDIENCE_RETRY: 0}, {MEMBERSHIP: 500, CONSENT: 7, AUDIENCE_RETRY: 3}, 90
+)
 FOLLOWED = {MEMBERSHIP: Committed(300), CONSENT: Committed(5), AUDIENCE_RETRY: Committed(2)}
 FIRST = Plan({MEMBERSHIP_STATE: 0, MEMBERSHIP: 500, CONSENT: 7, AUDIENCE_RETRY: 3}, 90, is_new=True)
 
@@ -141,7 +150,9 @@ def test_a_new_target_reads_the_state_and_follows_from_the_ends() -> None:
 
 def test_a_first_sync_goes_on_where_it_stopped() -> None:
     known = {**FOLLOWED, MEMBERSHIP_STATE: Committed(40, metadata_of("m", is_done=False))}
-    assert plan_of(known, ENDS, "m") == Plan({MEMBERSHIP_STATE: 40, MEMBERSHIP: 300, CONSENT: 5, AUDIENCE_RETRY: 2}, 90, is_new=False)
+    assert plan_of(known, ENDS, "m") == Plan(
+        {MEMBERSHIP_STATE: 40, MEMBERSHIP: 300, CONSENT: 5, AUDIENCE_RETRY: 2}, 90, is_new=False
+    )
 
 
 def test_after_the_first_sync_the_feed_is_followed() -> None:
