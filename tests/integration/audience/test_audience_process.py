@@ -14,7 +14,7 @@ from starling_common.kafka.topics import DELIVERY_DEFINITIONS
 from starling_common.testing import Service, eventually, running
 from tests.integration.audience.vendors import Answer, hashed
 from tests.integration.audience.world import World
-from tests.unit.audience.test_audience_sending import KEY
+from tests.unit.audience.making import private_key
 
 USERS = [f"user-{number}" for number in range(200)]
 
@@ -187,7 +187,7 @@ def test_each_system_gets_what_it_takes(world: World, tmp_path: Path) -> None:
         "google",
         {
             **common, "adapter": "google", "base_url": url, "token_url": f"{url}/token", "client_email": "a@b.example",
-            "private_key": KEY, "account_id": "1", "audiences": {"vip": "g1"},
+            "private_key": private_key(), "account_id": "1", "audiences": {"vip": "g1"},
         },
     )  # fmt: skip
     world.vendors.rejected.update({USERS[50], hashed(f"{USERS[50]}@example.com")})

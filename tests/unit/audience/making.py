@@ -4,6 +4,9 @@ import json
 from collections.abc import Mapping
 from typing import Any
 
+from cryptography.hazmat.primitives.asymmetric import rsa
+from cryptography.hazmat.primitives.serialization import Encoding, NoEncryption, PrivateFormat
+
 from starling_audience.adapters.adapter import AudienceRequest
 from starling_audience.changes import Change
 from starling_audience.definitions import AudienceTarget, Definitions, fold_definition
@@ -30,6 +33,12 @@ HTTP: Mapping[str, Any] = {
     "headers": {"X-Token": "t"},
 }  # fmt: skip
 EVERY = (BRAZE, CUSTOMERIO, META, GOOGLE, HTTP)
+
+
+def private_key() -> str:
+    """The key of a service account."""
+    key = rsa.generate_private_key(public_exponent=65_537, key_size=2_048)
+    return key.private_bytes(Encoding.PEM, PrivateFormat.PKCS8, NoEncryption()).decode()
 
 
 def change(user: str, segment: str = "vip", *, member: bool = True, sequence: int = 1, **more: Any) -> Change:

@@ -7,15 +7,15 @@ from typing import Any
 
 import jwt
 import pytest
-from cryptography.hazmat.primitives.asymmetric import rsa
-from cryptography.hazmat.primitives.serialization import Encoding, NoEncryption, PrivateFormat
 
 from starling_audience.adapters.adapter import Again, AudienceRequest, Ended, Response, to_json
 from starling_audience.adapters.generic import Generic
 from starling_audience.adapters.google import Google
 from starling_audience.google_tokens import GoogleToken
 from starling_audience.sending import Sender, Sent
-from tests.unit.audience.making import GOOGLE, HTTP, body_of, change
+from tests.unit.audience.making import GOOGLE, HTTP, body_of, change, private_key
+
+KEY = private_key()
 
 Answer = Callable[[AudienceRequest], Response | Again | Ended]
 
@@ -72,14 +72,6 @@ def test_a_problem_of_the_target_ends_the_batch(status: int, kind: type) -> None
     sent, side = sent_to(lambda _: Response(status, retry_after_seconds=3), 100)
     assert isinstance(sent.problem, kind)
     assert len(side.requests) == 1
-
-
-def private_key() -> str:
-    key = rsa.generate_private_key(public_exponent=65_537, key_size=2_048)
-    return key.private_bytes(Encoding.PEM, PrivateFormat.PKCS8, NoEncryption()).decode()
-
-
-KEY = private_key()
 
 
 @dataclass

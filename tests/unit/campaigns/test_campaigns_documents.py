@@ -262,7 +262,9 @@ def test_a_target_of_each_channel_is_accepted_and_hides_its_secrets(document: di
 
 
 def test_the_targets_of_every_channel_are_tested() -> None:
-    assert [one["channel"] for one in VALID_TARGETS] == list(CHANNEL_FIELDS)
+    assert list(dict.fromkeys(one["channel"] for one in VALID_TARGETS)) == list(CHANNEL_FIELDS)
+    adapters = [one["adapter"] for one in VALID_TARGETS if one["channel"] == "audience"]
+    assert adapters == list(CHANNEL_VARIANTS["audience"])
     assert len(target_schema()["anyOf"]) == len(CHANNEL_FIELDS)
 
 
