@@ -41,7 +41,7 @@ def test_a_first_sync_is_followed_by_the_feed(world: World, tmp_path: Path) -> N
         eventually(lambda: is_equal(world, "crm"))
         assert len(world.expected()) == 150
         assert world.vendors.audience("crm/other") == set()
-        assert metric(service, "starling_audience_first_sync_partitions", world.workspace) == 0
+        eventually(lambda: metric(service, "starling_audience_first_sync_partitions", world.workspace) == 0)
         world.toggle(USERS[:10])
         world.toggle(USERS[150:])
         eventually(lambda: is_equal(world, "crm"))

@@ -16,7 +16,7 @@ from starling_campaigns import (
     target_schema,
     unmasked_target,
 )
-from starling_campaigns.definitions.targets import CHANNEL_FIELDS, MASK
+from starling_campaigns.definitions.targets import CHANNEL_FIELDS, CHANNEL_VARIANTS, MASK
 from starling_campaigns.definitions.triggers import BroadcastTrigger, EventTrigger, MembershipTrigger
 from starling_segments import DefinitionRefused
 from starling_segments.engine.trait_conditions import share_of
