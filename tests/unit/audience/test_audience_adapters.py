@@ -21,7 +21,7 @@ from starling_audience.identifiers import email_of, phone_of, sha256_hex, withou
 from tests.unit.audience.making import BRAZE, CUSTOMERIO, EVERY, GOOGLE, HTTP, META, SECRET, body_of, change, target
 
 NOW_MS = 1_700_000_000_000
-MAIL = {"email": "ada.l@gmail.com", "phone": "+4915112345678"}
+MAIL: dict[str, Any] = {"email": "ada.l@gmail.com", "phone": "+4915112345678"}
 
 
 def digest(text: str) -> str:

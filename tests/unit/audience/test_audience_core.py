@@ -168,10 +168,10 @@ def test_the_circuit_opens_after_five_failures_in_a_row_and_closes_after_a_succe
     circuit = Circuit()
     waits = [circuit.failed(share=lambda: 0.0) for _ in range(8)]
     assert waits == [1, 2, 4, 8, 30, 60, 120, 240]
-    assert circuit.is_open
+    states = [circuit.is_open]
     assert max(circuit.failed(share=lambda: 0.0) for _ in range(9)) == 600
     circuit.succeeded()
-    assert not circuit.is_open
+    assert [*states, circuit.is_open] == [True, False]
     assert circuit.failed(share=lambda: 1.0) == pytest.approx(1.2)
 
 
@@ -180,9 +180,9 @@ def test_the_circuit_opens_after_ten_of_twenty_failures() -> None:
     for _ in range(9):
         circuit.failed()
         circuit.succeeded()
-    assert not circuit.is_open
+    states = [circuit.is_open]
     circuit.failed()
-    assert circuit.is_open
+    assert [*states, circuit.is_open] == [False, True]
 
 
 def test_a_retry_after_is_the_least_wait_and_at_most_an_hour() -> None:
