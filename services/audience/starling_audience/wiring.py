@@ -12,7 +12,7 @@ from starling_audience.adapters.table import adapter_of
 from starling_audience.changes import Change
 from starling_audience.consent import Consent, fold_consent
 from starling_audience.definitions import AudienceTarget, Definitions, fold_definition
-from starling_audience.failpoints import Ending
+from starling_audience.failpoints import FAILPOINTS
 from starling_audience.follower import Follower, Limits, Parts
 from starling_audience.google_tokens import GoogleToken
 from starling_audience.http import HttpExchange
@@ -24,6 +24,7 @@ from starling_audience.settings import AudienceSettings
 from starling_audience.supervisor import Supervisor
 from starling_campaigns.definitions.targets import GOOGLE
 from starling_common.cassandra.database import Database
+from starling_common.ending import Ending
 from starling_common.kafka.followed_topic import FollowedTopic
 from starling_common.kafka.topics import CONSENT, DELIVERY_DEFINITIONS, load_catalogue
 from starling_common.records.definitions import definitions_fold
@@ -117,7 +118,7 @@ def build_process(settings: AudienceSettings) -> Process:
     """Return a process that has opened only the port of its health server. Raises: OSError if the port is in use, ValueError."""
     catalogue = load_catalogue(settings.profile_partitions)
     registry, metrics, database = Registry(settings.registry.url), Metrics(), Database(settings.cassandra)
-    brokers, ending, loop = settings.kafka.brokers, Ending(settings.failpoint), EventLoop()
+    brokers, ending, loop = settings.kafka.brokers, Ending(settings.failpoint, FAILPOINTS), EventLoop()
     sealer = Sealer.of(settings.secrets)
     if sealer.key_id is None:
         log(__name__).warning("no_secrets_key", consequence="targets with encrypted secrets are not synchronised", cure=CURE)
