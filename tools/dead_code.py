@@ -135,7 +135,6 @@ ALLOWED: Final[Mapping[str, str]] = {
     "lift.py:relative": "a field of an answer, which is built from all fields",
     "lift.py:inconclusive": "a field of an answer, which is built from all fields",
     "models.py:window_end": _FIELD,
-    "models.py:asked": _FIELD,
     "models.py:records_refused": _FIELD,
     "models.py:success": _FIELD,
     "models.py:used_by": _FIELD,

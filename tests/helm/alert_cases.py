@@ -200,6 +200,18 @@ CASES: Final[dict[str, tuple[Case, ...]]] = {
         Case("2m", {_of("starling_broadcaster_stalled_seconds"): "400x5"}, JOB),
         Case("2m", {_of("starling_broadcaster_stalled_seconds"): "100x5"}),
     ),
+    "StarlingAudiencePaused": (
+        Case(
+            "40m",
+            {_of("starling_audience_paused", 'workspace="acme",target="ads"'): "1x50"},
+            {**JOB, "workspace": "acme", "target": "ads"},
+        ),
+        Case("40m", {_of("starling_audience_paused", 'workspace="acme",target="ads"'): "1x20 0x30"}),
+    ),
+    "StarlingAudienceDisabled": (
+        Case("10m", {_of("starling_audience_targets", 'state="disabled"'): "2x20"}, JOB, "2"),
+        Case("10m", {_of("starling_audience_targets", 'state="disabled"'): "0x20"}),
+    ),
     "StarlingDefinitionRefused": (
         Case(
             "20m",
@@ -258,6 +270,10 @@ CASES: Final[dict[str, tuple[Case, ...]]] = {
     "StarlingCircuitsOpen": (
         Case("25m", _circuits(9), {**JOB, "channel": "webhook"}, "6"),
         Case("25m", _circuits(1)),
+    ),
+    "StarlingFeedsFail": (
+        Case("40m", {_of("starling_delivery_feed_failing_targets", 'channel="slack"'): "3x50"}, {**JOB, "channel": "slack"}, "3"),
+        Case("40m", {_of("starling_delivery_feed_failing_targets", 'channel="slack"'): "3x20 0x30"}),
     ),
     "StarlingComputedTraitsSlow": (
         Case("70m", _buckets("starling_profiles_batch_seconds", ["60", "300"], 1), JOB, "4m 36s"),

@@ -567,7 +567,10 @@ def refuse_without_test(kind: Kind, current: Definition) -> None:
         return
     channel = current.document.get("channel")
     if not is_feed(current.document):
-        reason, cure = f"the messages of a target {channel!r} are those of campaigns", "POST /v1/campaigns/{key}/test sends a message of a campaign"
+        reason, cure = (
+            f"the messages of a target {channel!r} are those of campaigns",
+            "POST /v1/campaigns/{key}/test sends a message of a campaign",
+        )
     elif channel == AUDIENCE:
         reason, cure = "a test would change the audience", "see the status and 'disabled_because' of the target instead"
     else:

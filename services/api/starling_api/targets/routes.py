@@ -45,8 +45,8 @@ def target_routes() -> APIRouter:
         methods=["POST"],
         summary="Enable a target again",
         description="An endpoint that answers 410 disables its target, and 404 disables that of a feed. The changes and messages "
-        "of the meantime are not sent. Audience sync disables a target whose credentials are refused, or whose audience is gone: it "
-        "goes on where it stopped, or begins a first sync if changes have expired.",
+        "of the meantime are not sent. Audience sync disables a target whose credentials are refused, or whose audience is gone: "
+        "it goes on where it stopped, or begins a first sync if changes have expired.",
         operation_id="enable_target",
         responses={200: {"model": TargetModel}, **problems(412)},
     )
