@@ -83,6 +83,17 @@ def test_a_field_that_does_not_fit_is_refused_with_its_pointer(
 
 
 @pytest.mark.usefixtures("segments")
+def test_a_target_is_disabled_and_enabled_and_its_test_is_refused(client: Client) -> None:
+    assert client.call("POST", "/v1/targets", {"key": "ads", **BRAZE}).status_code == 201
+    refused = client.call("POST", "/v1/targets/ads/test")
+    assert refused.status_code == 422
+    assert ("/channel", "wrong_type") in faults(refused)
+    assert "a test would change the audience" in refused.text
+    assert client.call("POST", "/v1/targets/ads/disable").json()["status"] == "disabled"
+    assert client.call("POST", "/v1/targets/ads/enable").json()["status"] == "active"
+
+
+@pytest.mark.usefixtures("segments")
 def test_another_adapter_keeps_no_secret(client: Client) -> None:
     assert client.call("POST", "/v1/targets", {"key": "ads", **BRAZE}).status_code == 201
     body = {name: value for name, value in CUSTOMERIO.items() if name != "api_key"}
