@@ -24,13 +24,19 @@ MAY_BE_MISSING: Final = {
     "starling_api_rate_limited_total",
     "starling_api_self_audit_differences_total",
     "starling_api_self_audit_users_total",
+    "starling_audience_changes_total",
+    "starling_audience_lag_records",
+    "starling_audience_targets",
+    "starling_broadcaster_broadcasts",
+    "starling_broadcaster_members_total",
+    "starling_broadcaster_stalled_seconds",
     "starling_scaler_decisions_total",
     "starling_scaler_replicas",
     "starling_scaler_wanted_replicas",
     "starling_spark_query_refused_total",
     "starling_stream_refused_total",
 }
-"""Metrics that this platform need not export: it has no scaler and no Spark, refuses nothing, and audits once an hour."""
+"""Metrics that this platform need not export: it has no scaler, campaigns and Spark, refuses nothing, and audits once an hour."""
 
 
 def test_every_query_of_a_dashboard_gives_series_with_its_labels(live: Platform, tmp_path: Path) -> None:
