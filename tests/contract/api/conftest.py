@@ -18,7 +18,7 @@ from starling_common.settings import Cassandra
 from starling_common.testing import Service, eventually, own_keyspace, running
 from tests.conftest import Stack
 
-POOL = [f"t{uuid.uuid4().hex[:12]}" for _ in range(100)]
+POOL = [f"t{uuid.uuid4().hex[:12]}" for _ in range(200)]
 """Workspaces that the API knows tokens of; each test takes one."""
 
 
