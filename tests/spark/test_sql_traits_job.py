@@ -248,6 +248,7 @@ def test_a_run_that_ends_the_job_each_time_fails_and_does_not_keep_others_from_r
         (SPENT, Limits(10**12, 10, 0.001), FAILED, "MAX_MINUTES"),
     ],
 )
+@pytest.mark.long
 def test_what_is_refused_or_fails_changes_no_value(rig: Rig, sql: str, limits: Limits, state: str, message: str) -> None:
     rig.add("behaviour_events", [event("ann", 1, 5), event("bob", 2, 7), event("bob", 2, 7)])
     profile = {"workspace": "acme", "user_id": "ann", "anonymous_ids": ["a"], "traits": "{}", "origin_offset": 1}

@@ -62,6 +62,7 @@ def wait_for(condition: Callable[[], bool]) -> None:
         time.sleep(0.1)
 
 
+@pytest.mark.long
 def test_up_twice_then_down_then_up_again(starling: Starling, home: Path, base: int) -> None:
     started = starling(home, "up", "--detach", "--only", "kafka", "--port-base", str(base))
     assert started.returncode == 0, started.stderr

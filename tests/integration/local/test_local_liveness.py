@@ -5,6 +5,7 @@ import signal
 import time
 
 import httpx
+import pytest
 
 from starling_common.kafka.clients import partitions_of
 from starling_common.kafka.topic_range import range_consumer
@@ -21,6 +22,7 @@ def parts(instance: Instance) -> dict[str, PartReport]:
     return {part.name: part for part in report.parts}
 
 
+@pytest.mark.long
 def test_a_broker_and_a_registry_that_hang_are_restarted_with_their_data(deployed: Addresses) -> None:
     instance = Instance(deployed.data_dir)
     before = parts(instance)

@@ -85,6 +85,7 @@ def test_offsets_that_were_set_forwards_skip_nothing(addressed: Rig) -> None:
     assert counts_by_key(rig) == expected_counts(sent)
 
 
+@pytest.mark.long
 def test_input_that_expired_while_a_stage_was_down_is_not_skipped_in_silence(
     addressed: Rig, capsys: pytest.CaptureFixture[str]
 ) -> None:
