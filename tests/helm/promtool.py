@@ -34,16 +34,17 @@ def run_tests(directory: Path, groups: Sequence[Mapping[str, Any]], rules: Path 
 
 
 def shape_of(expr: str, labels: Sequence[str]) -> str:
-    """Return a query that is 1 with each of the labels as `yes`, if `expr` gives series that all have these labels."""
+    """Return a query that is 1, with `has_<label>` as `yes` for each of the labels, if all series of `expr` have them."""
     expr = expr.replace("$__rate_interval", "5m")
     for label in labels:
-        expr = f'label_replace({expr}, "{label}", "yes", "{label}", ".+")'
-    return f"group by ({', '.join(labels)}) ({expr})" if labels else f"group({expr})"
+        # Into a label of its own: series that differ by `label` alone would become one, which is an error.
+        expr = f'label_replace({expr}, "has_{label}", "yes", "{label}", ".+")'
+    return f"group by ({', '.join(f'has_{label}' for label in labels)}) ({expr})" if labels else f"group({expr})"
 
 
 def shape_test(title: str, expr: str, labels: Sequence[str], at: str, series: Sequence[Mapping[str, str]]) -> dict[str, Any]:
     """Return a group of tests: the query gives series, each with these labels."""
-    wanted = "{" + ", ".join(f'{label}="yes"' for label in sorted(labels)) + "}"
+    wanted = "{" + ", ".join(f'has_{label}="yes"' for label in sorted(labels)) + "}"
     sample = {"labels": wanted, "value": 1}
     check = {"expr": shape_of(expr, labels), "eval_time": at, "exp_samples": [sample]}
     return {"name": title, "interval": INTERVAL, "input_series": list(series), "promql_expr_test": [check]}

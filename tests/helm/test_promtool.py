@@ -91,7 +91,7 @@ SERIES = [{"series": 'starling_stream_lag_records{job="starling-x",topic="t",par
 def test_a_query_with_an_unknown_metric_or_label_fails(tmp_path: Path, expr: str, legend: str) -> None:
     report = run_tests(tmp_path, [shape_test("planted", expr, legend_labels(legend), "5m", SERIES)])
     assert "FAILED" in report
-    assert 'exp: {job="yes"' in report
+    assert 'exp: {has_job="yes"' in report
 
 
 def test_a_query_with_known_metrics_and_labels_passes(tmp_path: Path) -> None:
