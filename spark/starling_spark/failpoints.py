@@ -4,7 +4,7 @@ import os
 from collections.abc import Callable, Mapping
 from typing import Final, TypeVar
 
-from starling_common.failpoints import Raising
+from starling_common.failpoints.raising import Raising
 
 T = TypeVar("T")
 

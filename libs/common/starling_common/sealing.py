@@ -2,12 +2,13 @@
 
 import base64
 import binascii
+import copy
 import json
 import os
 import re
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
-from typing import Final, NamedTuple
+from typing import Any, Final, NamedTuple
 
 from cryptography.exceptions import InvalidTag
 from cryptography.hazmat.primitives.ciphers.aead import AESGCM
@@ -101,6 +102,25 @@ class Sealer:
     def is_current(self, stored: str) -> bool:
         """Return whether the secret is encrypted with the key that encrypts."""
         return self.key_id is not None and stored.startswith(f"{SEALED}{self.key_id}:")
+
+
+def opened(
+    document: Mapping[str, Any], paths: Iterable[Sequence[str]], owner: tuple[str, str], sealer: Sealer
+) -> tuple[dict[str, Any], str | None]:
+    """Return a copy with plain secrets, and the reason why one cannot be decrypted, which stays as it is. None: all are plain.
+
+    `paths`: of the secrets in the document. `owner`: workspace and resource, as of `Place`.
+    """
+    plain, problem = copy.deepcopy(dict(document)), None
+    for path in paths:
+        inner = plain
+        for name in path[:-1]:
+            inner = inner[name]
+        try:
+            inner[path[-1]] = sealer.open(inner[path[-1]], Place(*owner, "/".join(path)))
+        except Unreadable as cause:
+            problem = problem or str(cause)
+    return plain, problem
 
 
 def new_key(name: str) -> str:

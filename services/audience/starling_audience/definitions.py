@@ -11,7 +11,7 @@ from starling_campaigns.channels import AUDIENCE
 from starling_common.cassandra.read_models import ARCHIVED, DISABLED, POLICY, TARGET
 from starling_common.outcome import Done, Outcome, Refused, Skipped
 from starling_common.records.definitions import DISABLED_FIELDS, status_after
-from starling_common.sealing import Place, Sealer, Unreadable
+from starling_common.sealing import Sealer, opened
 from starling_common.wire import Record
 from starling_policy import Policy
 from starling_segments import DefinitionRefused
@@ -106,34 +106,19 @@ def _with_target(known: Definitions, place: TargetKey, record: Record) -> Defini
     others = {other: one for other, one in known.targets.items() if other != place}
     if document.get("channel") != AUDIENCE or status == ARCHIVED:
         return Definitions(known.sealer, others, known.opt_out)
-    opened, problem = _opened(place, document, known.sealer)
+    own = {name: value for name, value in document.items() if name not in DISABLED_FIELDS}
+    plain, problem = opened(own, secrets_of_target(own), (place[0], f"{TARGET}/{place[1]}"), known.sealer)
     found = AudienceTarget(
         workspace=place[0],
         key=place[1],
         version=record["version"],
-        settings=parse_target(opened).settings,
+        settings=parse_target(plain).settings,
         document=document,
         disabled=status == DISABLED or bool(document.get("disabled")),
         problem=problem,
         opt_out=place[0] in known.opt_out,
     )
     return Definitions(known.sealer, {**others, place: found}, known.opt_out)
-
-
-def _opened(place: TargetKey, document: Mapping[str, Any], sealer: Sealer) -> tuple[dict[str, Any], str | None]:
-    """Return the document with plain secrets, or with encrypted ones and the reason why they cannot be decrypted."""
-    workspace, key = place
-    plain = {name: value for name, value in document.items() if name not in DISABLED_FIELDS}
-    opened: dict[str, Any] = json.loads(json.dumps(plain))
-    try:
-        for path in secrets_of_target(document):
-            inner = opened
-            for name in path[:-1]:
-                inner = inner[name]
-            inner[path[-1]] = sealer.open(inner[path[-1]], Place(workspace, f"{TARGET}/{key}", "/".join(path)))
-    except Unreadable as cause:
-        return plain, str(cause)
-    return opened, None
 
 
 def _with_policy(known: Definitions, record: Record) -> Definitions:

@@ -5,7 +5,7 @@ from collections.abc import Callable, Mapping
 from typing import Final
 
 from starling_audience.definitions import AudienceTarget, TargetKey
-from starling_audience.follower import ENDED, STATES, Follower
+from starling_audience.following.follower import ENDED, STATES, Follower
 from starling_common.telemetry.health import Degraded, Turns
 from starling_common.telemetry.logs import log
 from starling_common.telemetry.metrics import Metrics

@@ -8,23 +8,23 @@ from threading import Thread
 from typing import Final
 
 from starling_audience.adapters.adapter import Again
+from starling_audience.adapters.google_tokens import GoogleToken
+from starling_audience.adapters.http import HttpExchange
 from starling_audience.adapters.table import adapter_of
 from starling_audience.changes import Change
 from starling_audience.consent import Consent, fold_consent
 from starling_audience.definitions import AudienceTarget, Definitions, fold_definition
 from starling_audience.failpoints import FAILPOINTS
-from starling_audience.follower import Follower, Limits, Parts
-from starling_audience.google_tokens import GoogleToken
-from starling_audience.http import HttpExchange
-from starling_audience.outbox import Outbox
-from starling_audience.probe import Probe
-from starling_audience.read_model import ReadModel
-from starling_audience.sending import Sender, Sent
+from starling_audience.following.follower import Follower, Limits, Parts
+from starling_audience.following.sending import Sender, Sent
 from starling_audience.settings import AudienceSettings
+from starling_audience.stores.outbox import Outbox
+from starling_audience.stores.probe import Probe
+from starling_audience.stores.read_model import ReadModel
 from starling_audience.supervisor import Supervisor
 from starling_campaigns.definitions.targets import GOOGLE
 from starling_common.cassandra.database import Database
-from starling_common.ending import Ending
+from starling_common.failpoints.ending import Ending
 from starling_common.kafka.followed_topic import FollowedTopic
 from starling_common.kafka.topics import CONSENT, DELIVERY_DEFINITIONS, load_catalogue
 from starling_common.records.definitions import definitions_fold
@@ -87,6 +87,7 @@ class Process:
     definitions: FollowedTopic[Definitions]
     consent: FollowedTopic[Consent]
     probe: Probe
+    read_model: ReadModel
     database: Database
     exchange: HttpExchange
     loop: EventLoop
@@ -106,6 +107,7 @@ class Process:
             asyncio.run_coroutine_threadsafe(self.exchange.close(), self.loop.loop).result(timeout=5)
             self.loop.stop()
             self.probe.close()
+            self.read_model.close()
             self.database.close()
             self.health.stop()
 
@@ -139,14 +141,14 @@ def build_process(settings: AudienceSettings) -> Process:
         definitions_fold(fold_definition),
     )
     consent = FollowedTopic[Consent]((brokers, CONSENT), lambda: codec(CONSENT), Consent, fold_consent)
-    probe = Probe(brokers)
+    probe, read_model = Probe(brokers), ReadModel(database, brokers, catalogue.profile_partitions)
     parts = Parts(
         brokers=brokers,
         codec=codec,
         consent=consent.value,
         refreshed=lambda: consent.refresh(_REFRESH_SECONDS),
         probe=probe,
-        read_model=ReadModel(database, brokers, catalogue.profile_partitions),
+        read_model=read_model,
         outbox=Outbox(brokers, cache(codec)),
         metrics=metrics,
         passed=ending.passed,
@@ -184,4 +186,4 @@ def build_process(settings: AudienceSettings) -> Process:
             "secrets": unreadable(),
         },
     )
-    return Process(supervisor, definitions, consent, probe, database, exchange, loop, health)
+    return Process(supervisor, definitions, consent, probe, read_model, database, exchange, loop, health)

@@ -10,7 +10,7 @@ from starling_broadcaster.members import Members
 from starling_broadcaster.settings import BroadcasterSettings
 from starling_broadcaster.writer import Writer
 from starling_common.cassandra.database import Database
-from starling_common.ending import Ending
+from starling_common.failpoints.ending import Ending
 from starling_common.kafka.followed_topic import FollowedTopic
 from starling_common.kafka.topics import DELIVERY_DEFINITIONS, MESSENGER_PROGRESS, load_catalogue
 from starling_common.records.definitions import definitions_fold

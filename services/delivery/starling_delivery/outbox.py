@@ -12,13 +12,15 @@ from starling_common.cassandra.read_models import WEBHOOK
 from starling_common.kafka.clients import RECORD_REFUSED, BrokerUnavailable
 from starling_common.outcome import Refused
 from starling_common.records.dead_letters import source_record
+from starling_common.records.definitions import Disabled, disabled_record
 from starling_common.telemetry.metrics import Metrics
+from starling_common.time.instants import wall_clock_micros
 from starling_common.values import record_key
 from starling_common.wire import Registry
 from starling_delivery.item import Item
 from starling_delivery.policy import Request, Step
 from starling_delivery.progress import Origin
-from starling_delivery.records import Disabled, Output, Records, disabled_record, output
+from starling_delivery.records import PRODUCED_BY, Output, Records, output
 from starling_delivery.settings import Settings
 from starling_delivery.targets import Targets
 
@@ -98,9 +100,8 @@ class Outbox:
         target = self._targets.find(request["workspace"], request["target_key"])
         if target is None or target.disabled:
             return []
-        record = disabled_record(
-            Disabled(WEBHOOK, target.workspace, target.key, target.version, target.document), why, request["correlation_id"]
-        )
+        disabled = Disabled(WEBHOOK, target.workspace, target.key, target.version, target.document)
+        record = disabled_record(disabled, why, request["correlation_id"], PRODUCED_BY, wall_clock_micros())
         made = output(self._settings.definitions_topic, self._definition, record_key(target.workspace, target.key), record, request)
         self._targets.apply(record)  # takes effect in this process now, in others when they read the topic
         return [made]

@@ -1,19 +1,17 @@
 """Adapter: the records of a step: the report, the retry, and the dead letter, encoded."""
 
 import json
-from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Any, Final, NamedTuple, Protocol
+from typing import Any, Final, Protocol
 
 from confluent_kafka import KafkaException
 
-from starling_common.cassandra.read_models import WEBHOOK
 from starling_common.failures import poison
 from starling_common.headers import Headers, record_headers
 from starling_common.outcome import Refused
 from starling_common.records.dead_letters import SourceRecord, dead_letter, dead_letter_headers
 from starling_common.telemetry.metrics import Metrics
-from starling_common.time.instants import record_timestamp_ms, wall_clock_micros, wall_clock_ms
+from starling_common.time.instants import record_timestamp_ms, wall_clock_ms
 from starling_common.values import deterministic_id, record_key
 from starling_common.wire import Codec, Record, Registry
 from starling_delivery.policy import Request, Step
@@ -55,16 +53,6 @@ class Output:
     stamp_ms: int
     headers: Headers
     request: Request | None
-
-
-class Disabled(NamedTuple):
-    """A webhook or a target that is disabled. `document`: as stored."""
-
-    kind: str
-    workspace: str
-    key: str
-    version: int
-    document: Mapping[str, Any]
 
 
 class Records:
@@ -128,24 +116,6 @@ def output(topic: str, codec: Codec, key: bytes, record: Record, request: Reques
     """Return an encoded record of a request."""
     headers = record_headers(request["correlation_id"], PRODUCED_BY, traceparent)
     return Output(topic, key, codec.encode(record), _stamp_ms(record), headers, request)
-
-
-def disabled_record(disabled: Disabled, why: str, correlation_id: str) -> dict[str, Any]:
-    """Return the DefinitionChanged by which a receiver gets no further messages. Its id is the same in every process."""
-    kind, workspace, key, version, document = disabled
-    of_kind = () if kind == WEBHOOK else (kind,)
-    return {
-        "recorded_at": wall_clock_micros(),
-        "event_id": deterministic_id("disabled", *of_kind, workspace, key, version),
-        "workspace": workspace,
-        "kind": kind,
-        "key": key,
-        "version": version,
-        "action": "DISABLED",
-        "document": json.dumps(dict(document) | {"disabled": True, "disabled_because": why}),
-        "actor": PRODUCED_BY,
-        "correlation_id": correlation_id,
-    }
 
 
 def _stamp_ms(record: Record) -> int:

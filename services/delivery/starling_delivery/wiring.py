@@ -14,8 +14,8 @@ from confluent_kafka import Consumer, KafkaException, Producer
 from confluent_kafka import Message as KafkaMessage
 from prometheus_client import REGISTRY
 
-from starling_common.ending import Ending
-from starling_common.failpoints import Raising
+from starling_common.failpoints.ending import Ending
+from starling_common.failpoints.raising import Raising
 from starling_common.kafka.clients import bounded_queue, consumer_config, gathering_fetches, producer_config
 from starling_common.kafka.folded_topic import Fold, FoldedTopic
 from starling_common.kafka.group_requests import GroupAddress, GroupRequests

@@ -5,7 +5,7 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field, replace
 
 from starling_common.cassandra.database import Database
-from starling_common.failpoints import Raising
+from starling_common.failpoints.raising import Raising
 from starling_common.kafka.group_requests import GroupAddress, GroupRequests
 from starling_common.kafka.topics import BEHAVIOUR, DELIVERY, stage
 from starling_common.telemetry.health import HealthServer

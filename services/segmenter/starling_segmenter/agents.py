@@ -3,7 +3,7 @@
 from collections.abc import Callable, Sequence
 from typing import Final
 
-from starling_common.failpoints import Raising
+from starling_common.failpoints.raising import Raising
 from starling_common.kafka.topics import BACKFILL_STATES, BEHAVIOUR, CLOCK, LIST_MEMBERSHIP, PROFILE
 from starling_common.settings import Clock
 from starling_rules.backfills import Stored

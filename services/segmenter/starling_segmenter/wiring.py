@@ -3,7 +3,7 @@
 from collections.abc import Iterator
 from contextlib import contextmanager
 
-from starling_common.failpoints import Raising
+from starling_common.failpoints.raising import Raising
 from starling_common.kafka.folded_topic import FoldedTopic
 from starling_common.kafka.topics import SEGMENT_DEFINITIONS
 from starling_common.telemetry.metrics import Metrics

@@ -18,7 +18,7 @@ import pyarrow.compute as pc
 from pyarrow import parquet
 from pyspark.sql import DataFrame
 
-from starling_common.failpoints import Raising
+from starling_common.failpoints.raising import Raising
 from starling_common.failures import is_of_installation, poison
 from starling_common.time.instants import format_instant
 from starling_spark.failpoints import raising

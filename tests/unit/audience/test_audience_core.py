@@ -7,12 +7,12 @@ from typing import Any
 import pytest
 
 from starling_audience.changes import change_of, traits_of
-from starling_audience.circuit import Circuit
 from starling_audience.consent import Consent, fold_consent
 from starling_audience.definitions import fold_definition
+from starling_audience.following.circuit import Circuit
+from starling_audience.following.present import after_consent, after_replay
 from starling_audience.positions import Committed, Ends, Plan, metadata_of, plan_of
-from starling_audience.present import after_consent, after_replay
-from starling_audience.read_model import KnownUser, Membership
+from starling_audience.stores.read_model import KnownUser, Membership
 from starling_common.kafka.topics import AUDIENCE_RETRY, CONSENT, MEMBERSHIP, MEMBERSHIP_STATE
 from starling_common.outcome import Refused
 from starling_common.sealing import Place, Sealer, parse_keys

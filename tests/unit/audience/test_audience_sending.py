@@ -11,8 +11,8 @@ import pytest
 from starling_audience.adapters.adapter import Again, AudienceRequest, Ended, Response, to_json
 from starling_audience.adapters.generic import Generic
 from starling_audience.adapters.google import Google
-from starling_audience.google_tokens import GoogleToken
-from starling_audience.sending import Sender, Sent
+from starling_audience.adapters.google_tokens import GoogleToken
+from starling_audience.following.sending import Sender, Sent
 from tests.unit.audience.making import GOOGLE, HTTP, body_of, change, private_key
 
 KEY = private_key()

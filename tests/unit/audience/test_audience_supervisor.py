@@ -7,7 +7,7 @@ from typing import Any, cast
 from prometheus_client import CollectorRegistry
 
 from starling_audience.definitions import AudienceTarget, TargetKey
-from starling_audience.follower import ENDED, FOLLOWING, Follower, group_of
+from starling_audience.following.follower import ENDED, FOLLOWING, Follower, group_of
 from starling_audience.supervisor import Supervisor
 from starling_common.telemetry.health import Degraded
 from starling_common.telemetry.metrics import Metrics

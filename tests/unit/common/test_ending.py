@@ -8,13 +8,13 @@ import sys
 import pytest
 
 from starling_broadcaster.failpoints import FAILPOINTS as OF_BROADCASTER
-from starling_common.ending import Ending
+from starling_common.failpoints.ending import Ending
 from starling_delivery.failpoints import FAILPOINTS as OF_DELIVERY
 from starling_stream.model.failpoints import FAILPOINTS as OF_STREAM
 from starling_stream.model.failpoints import Failpoints
 
 PASSES = """
-from starling_common.ending import Ending
+from starling_common.failpoints.ending import Ending
 ending = Ending({armed!r}, ("after_read", "before_commit"))
 for name in {names!r}:
     print(name, flush=True)

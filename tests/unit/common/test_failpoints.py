@@ -2,7 +2,7 @@
 
 import pytest
 
-from starling_common.failpoints import Raising, split
+from starling_common.failpoints.raising import Raising, split
 
 
 def test_a_setting_names_one_failpoint_of_each_kind() -> None:

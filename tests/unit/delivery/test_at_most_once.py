@@ -11,13 +11,13 @@ from prometheus_client import CollectorRegistry
 
 from starling_common.cassandra.read_models import TARGET, WEBHOOK
 from starling_common.outcome import Done
+from starling_common.records.definitions import Disabled, disabled_record
 from starling_common.telemetry.metrics import Metrics
 from starling_delivery.channel import Again, Answer, Delivered, Message, Park, Unknown
 from starling_delivery.item import Item
 from starling_delivery.messages.definitions import Definitions, fold_definition
 from starling_delivery.messages.last_look import CAMPAIGN_PAUSED
 from starling_delivery.policy import Request, Schedule, Step
-from starling_delivery.records import Disabled, disabled_record
 from starling_delivery.sending.circuit import CircuitRule, Circuits
 from starling_delivery.sending.dispatch import Dispatcher, Traffic
 from starling_delivery.sending.lanes import Lanes
@@ -106,7 +106,7 @@ def disabled_targets() -> Definitions:
     known = definitions()
     target = known.find("default", "main-smtp")
     stored = Disabled(TARGET, target.workspace, target.key, target.version, json.loads(target.document))
-    assert isinstance(fold_definition(known, disabled_record(stored, "410 Gone", "c")), Done)
+    assert isinstance(fold_definition(known, disabled_record(stored, "410 Gone", "c", "delivery", 1)), Done)
     return known
 
 
@@ -140,11 +140,11 @@ def test_an_enabled_target_gets_messages_again() -> None:
 def test_the_record_of_a_disabled_target_is_the_stored_document_with_the_reason() -> None:
     sealed = {**smtp_target(), "username": "shop", "password": "sealed:v1:key:AAAA"}
     stored = Disabled(TARGET, "default", "main-smtp", 3, sealed)
-    first, second = disabled_record(stored, "410 Gone", "c"), disabled_record(stored, "another", "d")
+    first, second = disabled_record(stored, "410 Gone", "c", "delivery", 1), disabled_record(stored, "another", "d", "delivery", 2)
     assert (first["kind"], first["key"], first["version"], first["action"]) == ("target", "main-smtp", 3, "DISABLED")
     assert json.loads(first["document"]) == {**sealed, "disabled": True, "disabled_because": "410 Gone"}
     assert first["event_id"] == second["event_id"]
-    assert first["event_id"] != disabled_record(stored._replace(kind=WEBHOOK), "410 Gone", "c")["event_id"]
+    assert first["event_id"] != disabled_record(stored._replace(kind=WEBHOOK), "410 Gone", "c", "delivery", 1)["event_id"]
 
 
 def test_a_request_that_makes_the_look_raise_fails_alone() -> None:

@@ -15,7 +15,7 @@ from typing import Any, Final, NamedTuple
 from prometheus_client import CollectorRegistry
 
 from starling_common.cassandra.read_models import BACKFILL
-from starling_common.failpoints import Raising
+from starling_common.failpoints.raising import Raising
 from starling_common.kafka.topics import (
     ACCOUNT_ANSWERS,
     ACCOUNT_TALLIES,

@@ -8,7 +8,7 @@ from typing import cast
 import pytest
 from msgspec.structs import replace
 
-from starling_common.failpoints import Raising
+from starling_common.failpoints.raising import Raising
 from starling_common.kafka.topics import PROGRESS
 from starling_common.records.dead_letters import SWITCH_ORIGIN
 from starling_common.settings import Clock

@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from starling_common.failpoints import Raising
+from starling_common.failpoints.raising import Raising
 from starling_common.kafka.topics import BACKFILL_STATES, BEHAVIOUR, DELIVERY
 from starling_common.settings import Clock
 from starling_rules.backfills import Backfill, Part

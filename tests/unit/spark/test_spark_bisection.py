@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 from pyarrow import parquet
 from pyspark.sql import types
 
-from starling_common.failpoints import Raising
+from starling_common.failpoints.raising import Raising
 from starling_spark.jobs.views.poison import FailedRecords, Spans, found_by_bisection
 from starling_spark.kafka.codec import Refusal, Wire
 from starling_spark.kafka.decoding import Reading

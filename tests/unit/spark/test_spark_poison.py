@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 from pyspark.sql import types
 from pyspark.sql.pandas.types import to_arrow_schema
 
-from starling_common.failpoints import Raising
+from starling_common.failpoints.raising import Raising
 from starling_common.settings import Clock
 from starling_common.wire import RegistryUnavailable
 from starling_segments.measures import MeasurePlan

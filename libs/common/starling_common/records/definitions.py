@@ -1,10 +1,12 @@
 """Pure core: what every reader of a topic of definitions does with a `DefinitionChanged`."""
 
+import json
 from collections.abc import Callable, Mapping
-from typing import Final, TypeVar
+from typing import Any, Final, NamedTuple, TypeVar
 
-from starling_common.cassandra.read_models import ACTIVE, ARCHIVED, DEFINED, DISABLED, PAUSED
+from starling_common.cassandra.read_models import ACTIVE, ARCHIVED, DEFINED, DISABLED, PAUSED, WEBHOOK
 from starling_common.outcome import Outcome, Refused
+from starling_common.values import deterministic_id
 from starling_common.wire import Record
 
 T = TypeVar("T")
@@ -58,3 +60,31 @@ def definitions_fold(fold: Callable[[T, Record], Outcome[T]]) -> Callable[[T, by
         return fold(state, record)
 
     return checked
+
+
+class Disabled(NamedTuple):
+    """A webhook or a target that is disabled. `document`: as stored, with encrypted secrets."""
+
+    kind: str
+    workspace: str
+    key: str
+    version: int
+    document: Mapping[str, Any]
+
+
+def disabled_record(disabled: Disabled, why: str, correlation_id: str, actor: str, now_micros: int) -> dict[str, Any]:
+    """Return the `DefinitionChanged` by which a receiver gets nothing more. Its id is the same in every process."""
+    kind, workspace, key, version, document = disabled
+    of_kind = () if kind == WEBHOOK else (kind,)
+    return {
+        "recorded_at": now_micros,
+        "event_id": deterministic_id("disabled", *of_kind, workspace, key, version),
+        "workspace": workspace,
+        "kind": kind,
+        "key": key,
+        "version": version,
+        "action": action_before(DISABLED),
+        "document": json.dumps(dict(document) | {"disabled": True, "disabled_because": why}),
+        "actor": actor,
+        "correlation_id": correlation_id,
+    }

@@ -3,8 +3,8 @@
 import os
 from typing import Final, Generic
 
-from starling_common.ending import Ending
-from starling_common.failpoints import Raising
+from starling_common.failpoints.ending import Ending
+from starling_common.failpoints.raising import Raising
 from starling_stream.model.processor import Decoded, Inbound, Processor, S, Unit
 
 AFTER_FOLD: Final = "after_fold"

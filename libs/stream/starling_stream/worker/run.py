@@ -14,7 +14,7 @@ from typing import Any, Final, NamedTuple
 import faust
 import uvloop
 
-from starling_common.failpoints import Raising
+from starling_common.failpoints.raising import Raising
 from starling_common.kafka.group_requests import GroupAddress, GroupRequests
 from starling_common.telemetry.health import HealthServer
 from starling_common.telemetry.logs import configure_logs, log

@@ -7,13 +7,13 @@ from collections.abc import Callable, Mapping
 from contextlib import suppress
 from contextvars import ContextVar
 from dataclasses import dataclass
-from email.utils import parsedate_to_datetime
 from typing import Any, Final, Self
 
 import httpx
 
 from starling_common.http.outbound.addresses import AddressRefused, checked_url
 from starling_common.http.outbound.connections import WORKSPACE, guarded_client
+from starling_common.http.outbound.retry_after import retry_after_seconds
 from starling_common.time.instants import wall_clock_ms
 from starling_delivery.channel import Answer, Arrival, Impossible, Message, MessageChannel, Park, Unknown
 from starling_delivery.messages.definitions import Definitions
@@ -22,8 +22,6 @@ from starling_delivery.settings import KitSettings
 MAX_RESPONSE_BYTES: Final = 65_536
 """Bytes of a response that are read, so that its connection can be used again. A longer one ends its connection."""
 
-MAX_RETRY_AFTER_SECONDS: Final = 3600.0
-"""Maximum of a Retry-After header; a mistake of the receiver must not delay its messages for days."""
 
 _GRACE_SECONDS: Final = 1.0
 """The client ends a request at the deadline. A channel that is busy with something else is ended so much later."""
@@ -132,7 +130,7 @@ class HttpClient:
             with suppress(httpx.HTTPError, TimeoutError):
                 async with asyncio.timeout_at(until):
                     await _read(response, found)
-            retry_after = retry_after_seconds(response.headers.get("retry-after"))
+            retry_after = retry_after_seconds(response.headers.get("retry-after"), wall_clock_ms())
             return HttpAnswer(response.status_code, bytes(found), retry_after)
 
     async def close(self) -> None:
@@ -146,17 +144,6 @@ async def _read(response: httpx.Response, found: bytearray) -> None:
         found += part[: MAX_RESPONSE_BYTES - len(found)]
         if len(found) >= MAX_RESPONSE_BYTES:
             return
-
-
-def retry_after_seconds(text: str | None) -> float | None:
-    """Return the seconds of a Retry-After header, at most an hour; None without a valid one."""
-    if text is None:
-        return None
-    try:
-        delay = float(text) if text.strip().isdigit() else parsedate_to_datetime(text).timestamp() - wall_clock_ms() / 1000
-    except (TypeError, ValueError, OverflowError):
-        return None
-    return min(max(delay, 0.0), MAX_RETRY_AFTER_SECONDS)
 
 
 def end_attempt_in(seconds: float) -> None:

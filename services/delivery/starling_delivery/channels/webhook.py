@@ -7,10 +7,11 @@ import httpx
 
 from starling_common.http.outbound.addresses import AddressRefused, checked_url
 from starling_common.http.outbound.connections import TRACEPARENT, WORKSPACE, guarded_client
+from starling_common.http.outbound.retry_after import retry_after_seconds
 from starling_common.http.outbound.signatures import signed_headers
 from starling_common.time.instants import wall_clock_ms
 from starling_delivery.channel import Again, Answer, Delivered, Gone, Impossible, Message
-from starling_delivery.channels.http import MAX_RESPONSE_BYTES, retry_after_seconds
+from starling_delivery.channels.http import MAX_RESPONSE_BYTES
 from starling_delivery.settings import Settings
 from starling_delivery.targets import Target, Targets
 
@@ -92,4 +93,5 @@ def answer_of(response: httpx.Response) -> Answer:
         return Delivered(status)
     if status == 410:
         return Gone("the endpoint answered 410 Gone", status)
-    return Again(f"the endpoint answered {status}", status, retry_after_seconds(response.headers.get("retry-after")))
+    retry_after = retry_after_seconds(response.headers.get("retry-after"), wall_clock_ms())
+    return Again(f"the endpoint answered {status}", status, retry_after)

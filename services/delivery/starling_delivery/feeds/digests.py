@@ -5,7 +5,6 @@ digest and never repeats it. If the endpoint surely has not taken the digest, th
 become part of the next digest, also after a restart. So an endpoint that was away gets one digest and not a flood.
 """
 
-import json
 import time
 from collections.abc import Callable, Mapping
 from typing import Any, Final, NamedTuple
@@ -14,6 +13,7 @@ from starling_campaigns.bounds import DEFAULT_DIGEST_SECONDS
 from starling_campaigns.digests.digest import DEFAULT_TITLE, ENTERED, EXITED, Digest
 from starling_common.cassandra.read_models import TARGET
 from starling_common.headers import record_headers
+from starling_common.records.definitions import Disabled, disabled_record
 from starling_common.telemetry.logs import log
 from starling_common.time.instants import wall_clock_micros, wall_clock_ms
 from starling_common.values import deterministic_id, record_key
@@ -181,18 +181,8 @@ class DigestLane(Lane):
     def _disabled(self, why: str, correlation_id: str) -> Outgoing:
         """Return the record that disables the target."""
         target = self.target
-        record = {
-            "recorded_at": wall_clock_micros(),
-            "event_id": deterministic_id("disabled", *target.place, target.recorded_at),
-            "workspace": target.workspace,
-            "kind": TARGET,
-            "key": target.key,
-            "version": target.version,
-            "action": "DISABLED",
-            "document": json.dumps({**target.document, "disabled": True, "disabled_because": why}),
-            "actor": PRODUCED_BY,
-            "correlation_id": correlation_id,
-        }
+        disabled = Disabled(TARGET, *target.place, target.version, target.document)
+        record = disabled_record(disabled, why, correlation_id, PRODUCED_BY, wall_clock_micros())
         headers = record_headers(correlation_id, PRODUCED_BY)
         topic = self.installation.topics.definitions
         return Outgoing(topic, record_key(*target.place), self.codecs.definition(record), headers, wall_clock_ms())

@@ -9,7 +9,7 @@ from starling_campaigns import parse_target, secrets_of_target
 from starling_common.cassandra.read_models import ARCHIVED, DISABLED, TARGET
 from starling_common.outcome import Done, Outcome, Refused
 from starling_common.records.definitions import DISABLED_FIELDS, status_after
-from starling_common.sealing import Place, Sealer, Unreadable
+from starling_common.sealing import Sealer, opened
 from starling_common.wire import Record
 from starling_segments import DefinitionRefused
 
@@ -93,18 +93,8 @@ class FeedTargets:
 
     def _settings(self, place: TargetPlace, document: Mapping[str, Any]) -> tuple[Mapping[str, Any], str | None]:
         """Return the settings, with plain secrets, and the reason why these cannot be decrypted."""
-        workspace, key = place
-        # The document is a copy of its own: secrets are replaced in nested objects too.
-        plain: dict[str, Any] = json.loads(json.dumps({name: document[name] for name in document.keys() - DISABLED_FIELDS}))
-        problem = None
-        for path in secrets_of_target(plain):
-            inner = plain
-            for name in path[:-1]:
-                inner = inner[name]
-            try:
-                inner[path[-1]] = self.sealer.open(inner[path[-1]], Place(workspace, f"{TARGET}/{key}", "/".join(path)))
-            except Unreadable as cause:
-                problem = str(cause)
+        own = {name: document[name] for name in document.keys() - DISABLED_FIELDS}
+        plain, problem = opened(own, secrets_of_target(own), (place[0], f"{TARGET}/{place[1]}"), self.sealer)
         return parse_target(plain).settings, problem
 
 

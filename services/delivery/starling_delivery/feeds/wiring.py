@@ -14,7 +14,7 @@ from prometheus_client import REGISTRY
 from starling_campaigns.channels import SLACK, TEAMS
 from starling_campaigns.digests.slack import slack_message
 from starling_campaigns.digests.teams import teams_message
-from starling_common.ending import Ending
+from starling_common.failpoints.ending import Ending
 from starling_common.kafka.clients import consumer_config, offsets, partitions_of
 from starling_common.kafka.folded_topic import FoldedTopic
 from starling_common.kafka.group_requests import GroupAddress, GroupRequests

@@ -3,7 +3,7 @@
 import json
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
-from typing import Any, Final
+from typing import Final
 
 from starling_campaigns import Campaign, Target, parse_stored_campaign, parse_target, secrets_of_target
 from starling_campaigns.channels import CHANNELS_WITHOUT_CAMPAIGNS
@@ -11,7 +11,7 @@ from starling_campaigns.definitions.triggers import BroadcastTrigger
 from starling_common.cassandra.read_models import ARCHIVED, CAMPAIGN, DISABLED, TARGET
 from starling_common.outcome import Done, Outcome, Refused
 from starling_common.records.definitions import DISABLED_FIELDS, status_after
-from starling_common.sealing import Place, Sealer, Unreadable
+from starling_common.sealing import Sealer, opened
 from starling_common.wire import Record
 from starling_delivery.targets import Batching
 from starling_segments import DefinitionRefused
@@ -123,20 +123,7 @@ def _target(record: Record, sealer: Sealer) -> KnownTarget:
     disabled = status_after(record["action"]) == DISABLED or bool(document.get("disabled"))
     for name in DISABLED_FIELDS:
         document.pop(name, None)
-    problem = None
-    try:
-        for path in secrets_of_target(document):
-            _open(document, path, Place(workspace, f"{TARGET}/{key}", "/".join(path)), sealer)
-    except Unreadable as cause:
-        # The rest of the document is checked; nothing is sent with what is still encrypted.
-        problem = str(cause)
-    target = parse_target(document)
+    # The rest of a document is checked too; nothing is sent with what is still encrypted.
+    plain, problem = opened(document, secrets_of_target(document), (workspace, f"{TARGET}/{key}"), sealer)
+    target = parse_target(plain)
     return KnownTarget(workspace, key, version, target, disabled, problem=problem, document=record["document"])
-
-
-def _open(document: dict[str, Any], path: tuple[str, ...], place: Place, sealer: Sealer) -> None:
-    """Replace the secret at a path by the plain one. Raises: Unreadable."""
-    inner = document
-    for name in path[:-1]:
-        inner = inner[name]
-    inner[path[-1]] = sealer.open(inner[path[-1]], place)

@@ -11,6 +11,7 @@ from confluent_kafka import KafkaException, Message
 from starling_common.cassandra.read_models import TARGET
 from starling_common.outcome import Refused
 from starling_common.records.dead_letters import source_record
+from starling_common.records.definitions import Disabled, disabled_record
 from starling_common.records.suppressions import BY_PERSON, STOP, suppression_key
 from starling_common.telemetry.logs import log
 from starling_common.telemetry.metrics import Metrics
@@ -22,7 +23,7 @@ from starling_delivery.messages.definitions import Definitions
 from starling_delivery.messages.ledger import Entry, Ledger
 from starling_delivery.policy import Request, Step
 from starling_delivery.progress import Origin
-from starling_delivery.records import Disabled, Output, Records, Topics, disabled_record, output
+from starling_delivery.records import PRODUCED_BY, Output, Records, Topics, output
 from starling_policy import address_digest
 
 SENDING: Final = Step("SENDING")
@@ -102,7 +103,7 @@ class MessageSteps:
         if target.target is None or target.disabled:
             return []
         disabled = Disabled(TARGET, workspace, target.key, target.version, json.loads(target.document))
-        record = disabled_record(disabled, why, request["correlation_id"])
+        record = disabled_record(disabled, why, request["correlation_id"], PRODUCED_BY, wall_clock_micros())
         made = output(self._topics.definitions_topic, self._definition, record_key(workspace, target.key), record, request)
         log(__name__).warning("target_disabled", workspace=workspace, target=target.key, reason=why)
         self._definitions.disable(workspace, target.key)  # in this process now, in others when they read the topic

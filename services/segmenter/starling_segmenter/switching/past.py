@@ -3,7 +3,7 @@
 from collections.abc import Mapping, Sequence
 from typing import TypeAlias
 
-from starling_common.failpoints import Raising
+from starling_common.failpoints.raising import Raising
 from starling_common.kafka.topics import BACKFILL_STATES
 from starling_common.outcome import Refused
 from starling_common.settings import Clock

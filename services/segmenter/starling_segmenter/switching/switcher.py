@@ -2,7 +2,7 @@
 
 from collections.abc import Mapping, Sequence
 
-from starling_common.failpoints import Raising
+from starling_common.failpoints.raising import Raising
 from starling_common.outcome import Refused
 from starling_common.records.dead_letters import SWITCH_ORIGIN
 from starling_common.values import parts_of, workspace_of

@@ -7,7 +7,7 @@ from typing import Any
 
 import msgspec
 
-from starling_common.failpoints import Raising
+from starling_common.failpoints.raising import Raising
 from starling_common.failures import is_of_installation, poison
 from starling_common.settings import Clock as ClockMode
 from starling_common.values import record_key

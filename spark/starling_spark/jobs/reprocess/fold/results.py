@@ -10,7 +10,7 @@ import pyarrow as pa
 from pyspark.sql import DataFrame, functions, types
 from pyspark.sql.pandas.types import to_arrow_schema
 
-from starling_common.failpoints import Raising
+from starling_common.failpoints.raising import Raising
 from starling_common.failures import is_of_installation, poison
 from starling_common.kafka.topics import BEHAVIOUR, PROFILE, load_catalogue
 from starling_common.outcome import Refused

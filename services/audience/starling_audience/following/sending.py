@@ -6,10 +6,10 @@ from dataclasses import dataclass, field, replace
 from typing import Final
 
 from starling_audience.adapters.adapter import Adapter, Again, AudienceRequest, Ended, Refused, Response, Result, Taken
+from starling_audience.adapters.google_tokens import GoogleToken
+from starling_audience.adapters.http import Exchange
 from starling_audience.changes import Change
 from starling_audience.failpoints import AFTER_SEND, BEFORE_SEND
-from starling_audience.google_tokens import GoogleToken
-from starling_audience.http import Exchange
 
 _MOST_REFUSED: Final = 5
 """Changes that may be refused alone before one was taken. A side that refuses everything is a problem of the target."""

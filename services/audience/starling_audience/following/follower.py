@@ -9,17 +9,17 @@ from typing import Any, Final, Protocol
 from confluent_kafka import Consumer, KafkaError, KafkaException, Message, TopicPartition
 
 from starling_audience.adapters.adapter import Adapter, Again, Ended
-from starling_audience.batches import Batch
 from starling_audience.changes import Change, change_of, traits_of
-from starling_audience.circuit import Circuit
 from starling_audience.consent import Consent
 from starling_audience.definitions import AudienceTarget
 from starling_audience.failpoints import AFTER_COMMIT, BEFORE_COMMIT
-from starling_audience.outbox import Outcomes
+from starling_audience.following.batches import Batch
+from starling_audience.following.circuit import Circuit
+from starling_audience.following.present import after_consent, after_replay
+from starling_audience.following.sending import Sent
 from starling_audience.positions import FOLLOWED, TOPICS, Committed, Ends, metadata_of, plan_of
-from starling_audience.present import after_consent, after_replay
-from starling_audience.read_model import KnownUser
-from starling_audience.sending import Sent
+from starling_audience.stores.outbox import Outcomes
+from starling_audience.stores.read_model import KnownUser
 from starling_common.kafka.clients import PARTITION_EOF, bounded_queue, committed, consumer_config
 from starling_common.kafka.topics import AUDIENCE_RETRY, CONSENT, MEMBERSHIP, MEMBERSHIP_STATE, audience_group
 from starling_common.outcome import Refused

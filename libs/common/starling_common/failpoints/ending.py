@@ -4,7 +4,7 @@ import os
 import signal
 from collections.abc import Sequence
 
-from starling_common.failpoints import split
+from starling_common.failpoints.raising import split
 
 
 class Ending:

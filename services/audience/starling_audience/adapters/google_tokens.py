@@ -12,7 +12,7 @@ from cryptography.hazmat.primitives.serialization import load_pem_private_key
 
 from starling_audience.adapters.adapter import Again, AudienceRequest, Ended, Response, text_of
 from starling_audience.adapters.google import DEFAULT_TOKEN_URL, SCOPE
-from starling_audience.http import Exchange
+from starling_audience.adapters.http import Exchange
 
 _GRANT: Final = "urn:ietf:params:oauth:grant-type:jwt-bearer"
 _ASSERTION_SECONDS: Final = 3_600

@@ -8,7 +8,7 @@ from confluent_kafka import KafkaError, KafkaException, Message, Producer
 
 from starling_audience.changes import NO_IDENTIFIER, SUPERSEDED, Change
 from starling_audience.definitions import AudienceTarget
-from starling_audience.records import (
+from starling_audience.stores.records import (
     DELIVERED,
     FAILED,
     STAGE,

@@ -1,13 +1,12 @@
 """Pure core: the records that audience sync writes: reports, dead letters, and disabled targets."""
 
-import json
-from collections.abc import Mapping
 from typing import Any, Final
 
 from starling_audience.changes import Change
 from starling_audience.definitions import AudienceTarget
 from starling_campaigns.channels import AUDIENCE
 from starling_common.cassandra.read_models import TARGET
+from starling_common.records.definitions import Disabled, disabled_record
 from starling_common.values import deterministic_id
 from starling_common.wire import Record
 
@@ -73,20 +72,9 @@ def retry_of(target: AudienceTarget, change: Change, why: str, now_ms: int) -> d
 
 def disabled_of(target: AudienceTarget, why: str, now_micros: int) -> Record:
     """Return the `DefinitionChanged` that disables a target. Its document has encrypted secrets, as before."""
-    document: Mapping[str, Any] = {**target.document, "disabled": True, "disabled_because": why}
-    run = deterministic_id("disabled", target.workspace, target.key, target.version, why)
-    return {
-        "recorded_at": now_micros,
-        "event_id": run,
-        "workspace": target.workspace,
-        "kind": TARGET,
-        "key": target.key,
-        "version": target.version,
-        "action": "DISABLED",
-        "document": json.dumps(document),
-        "actor": STAGE,
-        "correlation_id": run,
-    }
+    disabled = Disabled(TARGET, *target.place, target.version, target.document)
+    run = deterministic_id("disabled", *target.place, target.version, why)
+    return disabled_record(disabled, why, run, STAGE, now_micros)
 
 
 def _correlation_id(target: AudienceTarget, change: Change) -> str:

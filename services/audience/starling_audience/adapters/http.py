@@ -1,7 +1,6 @@
 """Adapter: requests to other systems: guarded, bounded in time and size."""
 
 import asyncio
-from email.utils import parsedate_to_datetime
 from typing import Final, Protocol
 
 import httpx
@@ -9,11 +8,11 @@ import httpx
 from starling_audience.adapters.adapter import Again, AudienceRequest, Ended, Response
 from starling_common.http.outbound.addresses import AddressRefused, checked_url
 from starling_common.http.outbound.connections import WORKSPACE, guarded_client
+from starling_common.http.outbound.retry_after import retry_after_seconds
 from starling_common.time.instants import wall_clock_ms
 
 MAX_RESPONSE_BYTES: Final = 1_048_576
 """The errors of 10,000 items are about as long."""
-MAX_RETRY_AFTER_SECONDS: Final = 3_600.0
 _MOST_DETAIL: Final = 200
 
 
@@ -68,18 +67,10 @@ class HttpExchange:
                 found += part[: MAX_RESPONSE_BYTES - len(found)]
                 if len(found) >= MAX_RESPONSE_BYTES:
                     break
-            return Response(response.status_code, bytes(found), _retry_after_seconds(response.headers.get("retry-after")))
+            return Response(
+                response.status_code, bytes(found), retry_after_seconds(response.headers.get("retry-after"), wall_clock_ms())
+            )
 
     async def close(self) -> None:
         """Close the connections."""
         await self._client.aclose()
-
-
-def _retry_after_seconds(text: str | None) -> float | None:
-    if text is None:
-        return None
-    try:
-        delay = float(text) if text.strip().isdigit() else parsedate_to_datetime(text).timestamp() - wall_clock_ms() / 1000
-    except (TypeError, ValueError, OverflowError):
-        return None
-    return min(max(delay, 0.0), MAX_RETRY_AFTER_SECONDS)

@@ -2,6 +2,7 @@
 
 import json
 from collections.abc import Mapping, Sequence
+from threading import Lock
 from typing import Any, Final, NamedTuple
 
 from confluent_kafka import Consumer, KafkaException, TopicPartition
@@ -42,6 +43,8 @@ class ReadModel:
         self._database = database
         self._brokers = brokers
         self._partitions = partitions
+        self._consumer: Consumer | None = None
+        self._lock = Lock()
 
     def users(self, workspace: str, users: Sequence[str]) -> Mapping[str, KnownUser]:
         """Return the users by id; unknown ones have neither traits nor memberships."""
@@ -60,15 +63,22 @@ class ReadModel:
         """Return whether the tables have every membership change before these offsets of `segments.membership`, by partition."""
         if not positions:
             return True
-        consumer = Consumer(consumer_config(self._brokers, stage("projector").group, log_level=0))
-        try:
-            places = [TopicPartition(MEMBERSHIP, number) for number in positions]
-            found = committed(consumer, places, _ANSWER_SECONDS)
-        except KafkaException as cause:
-            raise BrokerUnavailable(f"the offsets of the projector could not be read: {cause.args[0].str()}") from cause
-        finally:
-            consumer.close()
+        places = [TopicPartition(MEMBERSHIP, number) for number in positions]
+        with self._lock:
+            if self._consumer is None:  # in the group of the projector, which it never joins
+                self._consumer = Consumer(consumer_config(self._brokers, stage("projector").group, log_level=0))
+            try:
+                found = committed(self._consumer, places, _ANSWER_SECONDS)
+            except KafkaException as cause:
+                raise BrokerUnavailable(f"the offsets of the projector could not be read: {cause.args[0].str()}") from cause
         return all(one.offset >= positions[one.partition] for one in found)
+
+    def close(self) -> None:
+        """Close the connection to the broker."""
+        with self._lock:
+            if self._consumer is not None:
+                self._consumer.close()
+                self._consumer = None
 
 
 def _membership(change: Any) -> Membership:

@@ -7,7 +7,7 @@ from typing import Any
 from starling_audience.changes import NO_CONSENT, Change
 from starling_audience.definitions import AudienceTarget
 from starling_audience.identifiers import email_of, phone_of
-from starling_audience.read_model import KnownUser
+from starling_audience.stores.read_model import KnownUser
 from starling_common.values import deterministic_id
 from starling_common.wire import Record
 

@@ -1,0 +1,1 @@
+"""What audience sync reads and writes in Kafka and Cassandra."""
