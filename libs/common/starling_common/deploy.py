@@ -4,8 +4,9 @@ Run it as `python -m starling_common.deploy` with the settings of the services. 
 """
 
 import sys
+import time
 from collections.abc import Iterable, Mapping, Sequence
-from typing import Any
+from typing import Final
 
 from confluent_kafka import KafkaError, KafkaException
 from confluent_kafka.admin import AdminClient
@@ -28,6 +29,8 @@ from starling_common.wire import Registry, RegistryUnavailable
 _TIMESTAMPS, _APPENDED = "message.timestamp.type", "LogAppendTime"
 _AHEAD = "message.timestamp.after.max.ms"
 _IN_SYNC = "min.insync.replicas"
+_LISTED_SECONDS: Final = 30.0
+_POLL_SECONDS: Final = 0.1
 
 
 class DeployFailed(Exception):
@@ -96,23 +99,43 @@ def create_topics(admin: AdminClient, topics: Sequence[Topic], replication_facto
 
     Raises: DeployFailed if a topic has another number of partitions, because users would move; or fewer replicas.
     """
-    existing = admin.list_topics(timeout=30).topics
-    copies = {topic.name: copies_of(existing[topic.name]) for topic in topics if topic.name in existing}
+    listed = admin.list_topics(timeout=30).topics
+    present = [topic for topic in topics if topic.name in listed]
+    _check_topics(present, listed, replication_factor)
+    refused = _create(admin, [topic for topic in topics if topic.name not in listed], replication_factor)
+    if refused:  # a broker that lags does not list a new topic
+        listed = _await_listed(admin, refused)
+        _check_topics(refused, listed, replication_factor)
+    _update(admin, present + refused, {topic.name: copies_of(listed[topic.name]) for topic in present + refused})
+
+
+def _check_topics(topics: Sequence[Topic], listed: Mapping[str, TopicMetadata], replication_factor: int) -> None:
+    """Raise DeployFailed if one has fewer replicas, or another number of partitions."""
+    copies = {topic.name: copies_of(listed[topic.name]) for topic in topics}
     few = [f"{name} has {count} replicas, not {replication_factor}" for name, count in copies.items() if count < replication_factor]
     if few:
         cure = "add replicas with kafka-reassign-partitions, or deploy with the present STARLING_REPLICATION_FACTOR"
         raise DeployFailed(f"{'; '.join(few)}: {cure}")
     wrong = [
-        f"{topic.name} has {len(existing[topic.name].partitions)} partitions, not {topic.partitions}"
+        f"{topic.name} has {len(listed[topic.name].partitions)} partitions, not {topic.partitions}"
         for topic in topics
-        if topic.name in existing and len(existing[topic.name].partitions) != topic.partitions
+        if len(listed[topic.name].partitions) != topic.partitions
     ]
     if wrong:
         raise DeployFailed("; ".join(wrong) + ": the number of partitions can never change, deploy with the present number")
-    missing = [_new_topic(topic, replication_factor) for topic in topics if topic.name not in existing]
-    if missing:
-        _wait(admin.create_topics(missing, operation_timeout=30).items())
-    _update(admin, [topic for topic in topics if topic.name in existing], copies)
+
+
+def _await_listed(admin: AdminClient, topics: Sequence[Topic]) -> dict[str, TopicMetadata]:
+    """Return the metadata of all topics, once these are among them. Raises: DeployFailed after half a minute."""
+    deadline = time.monotonic() + _LISTED_SECONDS
+    while True:
+        listed: dict[str, TopicMetadata] = admin.list_topics(timeout=30).topics
+        absent = [topic.name for topic in topics if topic.name not in listed]
+        if not absent:
+            return listed
+        if time.monotonic() > deadline:
+            raise DeployFailed(f"{', '.join(absent)}: the brokers neither list nor create these topics; deploy again")
+        time.sleep(_POLL_SECONDS)
 
 
 def copies_of(topic: TopicMetadata) -> int:
@@ -178,13 +201,19 @@ def _new_topic(topic: Topic, replication_factor: int) -> NewTopic:
     return NewTopic(topic.name, topic.partitions, replication_factor, config=config)
 
 
-def _wait(pending: Iterable[tuple[str, Any]]) -> None:
-    for name, future in pending:
+def _create(admin: AdminClient, topics: Sequence[Topic], replication_factor: int) -> list[Topic]:
+    """Create the topics; return those that exist already. Raises: DeployFailed."""
+    new = [_new_topic(topic, replication_factor) for topic in topics]
+    pending = admin.create_topics(new, operation_timeout=30) if new else {}
+    existing = []
+    for topic in topics:
         try:
-            future.result()
+            pending[topic.name].result()
         except KafkaException as cause:
             if cause.args[0].code() != KafkaError.TOPIC_ALREADY_EXISTS:
-                raise DeployFailed(f"topic {name} could not be created: {cause.args[0].str()}") from cause
+                raise DeployFailed(f"topic {topic.name} could not be created: {cause.args[0].str()}") from cause
+            existing.append(topic)
+    return existing
 
 
 def main() -> int:
