@@ -41,11 +41,11 @@ MESSENGER: Final = "messenger-0"
 CHANNELS: Final = "delivery-email-0"
 BROADCASTER: Final = "broadcaster"
 
-OF_MESSENGER: Final = tuple(
-    point for point in of_stream.FAILPOINTS if point not in {of_stream.AFTER_SLICE, of_stream.AFTER_FAILURE, of_stream.AFTER_TIMERS}
-)
-"""Not a slice, because the messenger has no plan to which it would switch its people, and not a failure, which would need a record
-that no comparison expects: `make faults` passes both. `after_timers` comes with the jump of the clock."""
+_ELSEWHERE: Final = {of_stream.AFTER_SLICE, of_stream.AFTER_FAILURE, of_stream.AFTER_TIMERS, of_stream.BEFORE_RELEASE}
+OF_MESSENGER: Final = tuple(point for point in of_stream.FAILPOINTS if point not in _ELSEWHERE)
+"""Not a slice, because the messenger has no plan to which it would switch its people; not a failure, which would need a record that
+no comparison expects; not `before_release`, because one messenger has no other to which its tasks would move: `make faults` passes
+these three. `after_timers` comes with the jump of the clock."""
 OF_CHANNELS: Final = of_delivery.FAILPOINTS
 OF_BROADCASTER: Final = of_broadcaster.FAILPOINTS
 OF_WEBHOOKS: Final = tuple(point for point in of_delivery.FAILPOINTS if point != "after_sending")

@@ -132,11 +132,13 @@ class MailWorld:
             wait_for(lambda: status(port) == 200 or process.poll() is not None)
             yield process
         finally:
+            process.send_signal(signal.SIGCONT)  # a suspended one would not end
             process.send_signal(signal.SIGTERM)
             try:
                 process.wait(30)
             finally:
                 process.kill()
+                process.wait()
 
     def start(self, port: int, instance: str, **settings: str) -> subprocess.Popen[bytes]:
         command: Sequence[str] = (sys.executable, "-m", "starling_delivery")

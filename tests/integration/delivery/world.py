@@ -123,11 +123,13 @@ class World:
             wait_for(lambda: status(port) == 200)
             yield process
         finally:
+            process.send_signal(signal.SIGCONT)  # a suspended one would not end
             process.send_signal(signal.SIGTERM)
             try:
                 process.wait(30)
             finally:
                 process.kill()
+                process.wait()
 
     def environment(self, port: int, **settings: str) -> dict[str, str]:
         return {
