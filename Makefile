@@ -129,6 +129,7 @@ check: setup ## style, types, the direction of imports, retired words, dead code
 	@$(PYTHON) -m tests.architecture.vocabulary
 	@$(PYTHON) -m tools.dead_code
 	@$(PYTHON) -m tools.locks --check
+	@! git grep -nE '^(<{7}|>{7}) ' || { echo 'conflict markers of a merge are left'; exit 1; }
 
 locks: setup ## docker/locks: each package of each image with its hashes, from docker/requirements and constraints.txt
 	@$(PYTHON) -m tools.locks
