@@ -83,7 +83,9 @@ def _refused(worker: Worker) -> bool:
     return b"fenced" in output or b"batch_aborted" in output or not worker.alive()
 
 
-@pytest.mark.parametrize("place", [AFTER_FOLD, AFTER_PRODUCE, AFTER_COMMIT, AFTER_STORE])
+@pytest.mark.parametrize(
+    "place", [AFTER_PRODUCE, *(pytest.param(one, marks=pytest.mark.long) for one in (AFTER_FOLD, AFTER_COMMIT, AFTER_STORE))]
+)
 def test_1_a_committed_output_is_there_exactly_once_whatever_was_killed(rig: Rig, place: str) -> None:
     sent = _send(rig, 600)
     _killed_at(rig, f"{place}:2")
@@ -124,6 +126,7 @@ def test_4_versions_of_a_state_only_ever_go_up_by_one_in_every_tier(rig: Rig) ->
     assert stored == {key: found[-1] for key, found in versions.items()}
 
 
+@pytest.mark.long
 def test_5_of_two_workers_that_hold_a_partition_only_the_newer_commits(rig: Rig) -> None:
     sent = _send(rig, 600)
     # Asleep with records folded and no transaction begun: nothing but the group's generation can refuse what it does next.

@@ -12,8 +12,7 @@ from tests.faults_platform.run import Scale, run
 from tests.faults_platform.schedule import Fault, Wave
 
 WAVES = (
-    Wave(Fault("kill", ("ingest", "kafka"))),
-    Wave(Fault("slow", ("normalizer-0", "projector-0")), (Fault("kill", ("delivery-0",)),)),
+    Wave(Fault("kill", ("ingest", "kafka")), (Fault("slow", ("projector-0",)),)),
     Wave(Fault("kill", ("api", "delivery-0", "segmenter-0", "projector-0"))),
 )
 

@@ -119,6 +119,7 @@ def instance(stack: Stack, tmp_path: Path) -> Iterator[ReportInstance]:
         made.remove()
 
 
+@pytest.mark.long
 def test_the_life_of_a_report(
     spark: SparkSession, instance: ReportInstance, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -135,6 +135,7 @@ def test_a_refused_key_ends_the_import_and_a_cancelled_one_sends_nothing(
     assert imports.message_ids() == []
 
 
+@pytest.mark.long
 def test_the_api_starts_the_job_again_after_a_kill_and_imports_nothing_twice(
     imports: Imports, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

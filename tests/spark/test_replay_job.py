@@ -47,6 +47,7 @@ def _a_record_that_makes_the_fold_raise_changes_no_other_user(
     assert others == {name: row for name, row in people.items() if name != user}
 
 
+@pytest.mark.long
 def test_the_life_of_a_replay(spark: SparkSession, topics: Topics, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     history = happened(3)
     carry = carried()

@@ -55,6 +55,7 @@ def planned(place: RunContext, name: str) -> Callable[[], Plan]:
     return lambda: job.planned(place, name, "then")
 
 
+@pytest.mark.long
 def test_the_life_of_a_reprocessing(place: RunContext, past: Past, monkeypatch: pytest.MonkeyPatch) -> None:
     """One test, for each table costs a second. What was received in the last three hours came too late for it."""
     late_ms = past.now_micros // 1000 - 3 * 3_600_000

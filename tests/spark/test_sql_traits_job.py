@@ -4,6 +4,7 @@ import json
 import random
 import uuid
 from collections.abc import Iterator, Sequence
+from contextlib import suppress
 from datetime import UTC, datetime, timedelta
 from typing import Any
 
@@ -299,31 +300,34 @@ def test_values_are_json(spark: SparkSession) -> None:
     assert json_values(spark.sql("SELECT * FROM VALUES (NULL, 1), ('', 2) AS t(user_id, value)"), zone).count() == 0
 
 
-@pytest.mark.parametrize(
-    "sql",
-    [
-        "SELECT reflect('java.lang.System', 'getProperty', 'user.name') AS value FROM events",
-        "SELECT java_method('java.lang.System', 'getProperty', 'user.name') AS value FROM events",
-        "SELECT (SELECT try_reflect('java.lang.System', 'getProperty', 'user.name')) AS value FROM events",
-        "SELECT input_file_name() AS value FROM events",
-        "SELECT current_user() AS value FROM events",
-        "SELECT version() AS value FROM events",
-        "SELECT rand() AS value FROM events",
-        "SELECT uuid() AS value FROM events",
-        "SELECT explode(anonymous_ids) AS value FROM events",
-        "SELECT id AS value FROM range(10)",
-        "SELECT count(*) AS value FROM {lake}.other",
-        "SELECT count(*) AS value FROM events WHERE user_id IN (SELECT user_id FROM {lake}.other)",
-        "SELECT count(*) AS value FROM events a CROSS JOIN events b",
-        "SELECT count(*) AS value FROM events a JOIN events b ON a.event_time > b.event_time",
-        "SELECT count(*) AS value FROM events WHERE name NOT IN (SELECT name FROM events WHERE user_id = 'ann')",
-    ],
+REFUSED_PLANS = (
+    "SELECT reflect('java.lang.System', 'getProperty', 'user.name') AS value FROM events",
+    "SELECT java_method('java.lang.System', 'getProperty', 'user.name') AS value FROM events",
+    "SELECT (SELECT try_reflect('java.lang.System', 'getProperty', 'user.name')) AS value FROM events",
+    "SELECT input_file_name() AS value FROM events",
+    "SELECT current_user() AS value FROM events",
+    "SELECT version() AS value FROM events",
+    "SELECT rand() AS value FROM events",
+    "SELECT uuid() AS value FROM events",
+    "SELECT explode(anonymous_ids) AS value FROM events",
+    "SELECT id AS value FROM range(10)",
+    "SELECT count(*) AS value FROM {lake}.other",
+    "SELECT count(*) AS value FROM events WHERE user_id IN (SELECT user_id FROM {lake}.other)",
+    "SELECT count(*) AS value FROM events a CROSS JOIN events b",
+    "SELECT count(*) AS value FROM events a JOIN events b ON a.event_time > b.event_time",
+    "SELECT count(*) AS value FROM events WHERE name NOT IN (SELECT name FROM events WHERE user_id = 'ann')",
 )
-def test_the_plan_is_refused_without_the_check_of_the_syntax(rig: Rig, sql: str) -> None:
+
+
+def test_the_plan_is_refused_without_the_check_of_the_syntax(rig: Rig) -> None:
     rig.lake.ensure("other", columns(user_id=TEXT), (), ())
     session = rig.spark.newSession()
     for name, rows in pinned_tables(Lake(session, rig.place.namespace), "acme").items():
         rows.createOrReplaceTempView(name)
-    statement = session.sql(sql.replace("{lake}", rig.lake.name("x").removesuffix(".x")))
-    with pytest.raises(PlanRefused):
-        check_plan(statement, frozenset(SOURCES.values()))
+    accepted = []
+    for sql in REFUSED_PLANS:
+        statement = session.sql(sql.replace("{lake}", rig.lake.name("x").removesuffix(".x")))
+        with suppress(PlanRefused):
+            check_plan(statement, frozenset(SOURCES.values()))
+            accepted.append(sql)
+    assert accepted == []

@@ -22,7 +22,7 @@ PAGES = [*sorted(DOCS.glob("tutorial/*.md"), reverse=True), *sorted(DOCS.glob("h
 
 _LONG = {
     "how-to/secrets.md", "how-to/webhooks.md", "how-to/backup.md", "how-to/provider-callbacks.md", "how-to/push.md",
-    "how-to/audience-sync.md",
+    "how-to/audience-sync.md", "how-to/sql-traits.md", "how-to/feeds.md", "tutorial/stateful-service.md",
 }  # fmt: skip
 WALKED = [
     page

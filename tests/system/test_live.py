@@ -14,6 +14,7 @@ import uuid
 from pathlib import Path
 from typing import Any
 
+import pytest
 from confluent_kafka import Producer
 from google.protobuf import json_format
 
@@ -258,6 +259,7 @@ def test_definitions_with_faults_are_refused_with_all_of_them(live: Platform) ->
     assert (nowhere.status_code, nowhere.json()["errors"][0]["code"]) == (422, "unknown_list")
 
 
+@pytest.mark.long
 def test_the_stores_of_a_state_agree_and_a_partition_can_be_rebuilt(live: Platform) -> None:
     track(live, "tiers", "Order Completed", revenue=1)
     live.settle()

@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import Final
 
 import httpx
+import pytest
 
 from starling_demo.receiver import Receiver
 from tests.helm.promtool import legend_labels, run_tests, shape_test
@@ -39,6 +40,7 @@ MAY_BE_MISSING: Final = {
 """Metrics that this platform need not export: it has no scaler, campaigns and Spark, refuses nothing, and audits once an hour."""
 
 
+@pytest.mark.long
 def test_every_query_of_a_dashboard_gives_series_with_its_labels(live: Platform, tmp_path: Path) -> None:
     recording = _recording(live)
     names = {name for panel in PANELS for name in metrics_of(panel.expr)}

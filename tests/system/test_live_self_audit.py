@@ -77,6 +77,7 @@ def flowing(send: Callable[[int], None]) -> Iterator[None]:
         running.result()
 
 
+@pytest.mark.long
 def test_no_finding_while_events_flow_and_then_exactly_what_was_changed(
     live: Platform, audit: SelfAudit, database: Database
 ) -> None:

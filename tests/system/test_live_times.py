@@ -16,7 +16,7 @@ from tests.integration.stream.rig import wait_until
 from tests.system.conftest import Platform
 from tests.system.live import define, members
 
-WINDOW_SECONDS = 20
+WINDOW_SECONDS = 15
 AHEAD_MS = 60_000
 """Stream time follows the wall clock. A delay of the test itself is far below."""
 
@@ -27,7 +27,7 @@ EXTREME: tuple[dict[str, str], ...] = (
     {"timestamp": "1969-12-31T23:59:59Z"},
     {"timestamp": "0001-01-01T00:00:00Z"},
 )
-DOORS = ("/v1/batch", "/v1/import")
+DOORS = ("/v1/batch", pytest.param("/v1/import", marks=pytest.mark.long))
 
 
 def users_of_one_partition() -> tuple[str, str]:

@@ -18,7 +18,7 @@ from starling_local.stack.parts.jvm_registry import registry_url
 from tests.system.conftest import Platform
 from tests.system.live import members
 
-CUSTOMERS = 1_500
+CUSTOMERS = 700
 VICTIMS = ("segmenter-0", "normalizer-0", "messenger-0", "projector-0", "delivery-0", "segmenter-0", "messenger-0")
 
 MONTH_SPENDERS = {
@@ -57,7 +57,7 @@ def test_real_purchases_through_the_segment_client_give_what_pandas_gives(histor
     chosen = sorted({purchase.user_id for purchase in everything})[:CUSTOMERS]
     purchases = [purchase for purchase in everything if purchase.user_id in set(chosen)]
     console = Console(record=True, width=140)
-    with killing(history, pause_seconds=3.0) as killed:
+    with killing(history, pause_seconds=2.0) as killed:
         code = perform(history.instance, purchases, console)
     assert code == 0, console.export_text()
     assert killed, "nothing was killed: the load was over too soon to prove anything"

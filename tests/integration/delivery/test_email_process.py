@@ -98,15 +98,8 @@ def test_mails_arrive_once_signed_and_each_refusal_has_its_outcome(world: MailWo
     assert {letter["code"] for letter in world.records("dead_letter")} == {"not_delivered"}
 
 
-@pytest.mark.parametrize(
-    "point",
-    [
-        pytest.param("after_sending", marks=pytest.mark.long),
-        "in_send",
-        pytest.param("after_send", marks=pytest.mark.long),
-        "before_outcome",
-    ],
-)
+@pytest.mark.long
+@pytest.mark.parametrize("point", ["after_sending", "in_send", "after_send", "before_outcome"])
 def test_a_process_killed_at_each_point_sends_no_mail_twice_and_few_are_unknown(
     world: MailWorld, sink: SmtpSink, point: str
 ) -> None:

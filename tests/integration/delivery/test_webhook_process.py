@@ -281,6 +281,7 @@ def test_a_second_channel_does_not_answer_for_webhooks(
     assert world.outcomes() == ["DELIVERED"]
 
 
+@pytest.mark.long
 def test_the_channel_of_the_guide_takes_the_place_of_the_webhook_process(
     world: World, receiver: Receiver, file_process: Sequence[str], tmp_path: Path
 ) -> None:

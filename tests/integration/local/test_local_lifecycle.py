@@ -156,6 +156,7 @@ def test_a_part_that_cannot_start_is_reported_with_its_output(starling: Starling
     assert "node" in failed.stderr.lower()
 
 
+@pytest.mark.long
 def test_two_databases_side_by_side(tmp_path: Path) -> None:
     with embedded({"cassandra"}, tmp_path / "one") as one, embedded({"cassandra"}, tmp_path / "other") as other:
         assert one.cassandra_port != other.cassandra_port

@@ -414,7 +414,13 @@ def test_a_record_that_the_database_refuses_is_a_dead_letter_and_stops_no_other(
     assert letter["message"].startswith("RowRefused: the database refuses a row of the record: ")
 
 
-@pytest.mark.parametrize("change", ["DROP TABLE {ks}.segment_members", "ALTER TABLE {ks}.segment_members DROP sequence"])
+@pytest.mark.parametrize(
+    "change",
+    [
+        pytest.param("DROP TABLE {ks}.segment_members", marks=pytest.mark.long),
+        "ALTER TABLE {ks}.segment_members DROP sequence",
+    ],
+)
 def test_a_database_without_a_table_or_column_delays_all_records_and_refuses_none(
     stack: Stack, log: Log, start: Start, change: str
 ) -> None:
@@ -441,6 +447,7 @@ def test_a_database_without_a_table_or_column_delays_all_records_and_refuses_non
     assert [letter for letter in _dead_letters(stack, log) if log.workspace.encode() in letter["value"]] == []
 
 
+@pytest.mark.long
 def test_the_steps_of_messages_are_counted_once_although_the_projector_is_killed(log: Log, start: Start, tables: Database) -> None:
     """The counts equal those of the log, and stay so when another group reads the whole log once more."""
     random_order = random.Random(11)

@@ -158,6 +158,7 @@ def test_a_pause_outlives_the_worker_and_its_end_emits_the_difference(world: Wor
     assert worker.terminate() == 0
 
 
+@pytest.mark.long
 def test_every_change_is_emitted_once_whatever_is_killed(world: World, start: Callable[[str], Worker]) -> None:
     dice = random.Random(5)
     world.define("odd", {"event": "Toggled", "measure": "count", "op": "mod", "value": [2, 1]})
@@ -212,6 +213,7 @@ def test_a_list_counts_whether_it_was_uploaded_before_or_after_the_segment(world
     assert worker.terminate() == 0
 
 
+@pytest.mark.long
 def test_the_users_of_an_account_count_for_each_other_across_partitions(world: World, start: Callable[[str], Worker]) -> None:
     teams = {f"team-{number}": [f"t{number}-u{member}" for member in range(6)] for number in range(5)}
     for team, users in teams.items():
@@ -242,7 +244,8 @@ def test_the_users_of_an_account_count_for_each_other_across_partitions(world: W
     assert [exits[user] for user in affected] == [exits[buyer] for buyer in buyers for _ in range(6)]
 
 
-@pytest.mark.parametrize("name", ["received_at", pytest.param("order", marks=pytest.mark.long)])
+@pytest.mark.long
+@pytest.mark.parametrize("name", ["received_at", "order"])
 def test_an_event_that_is_far_ahead_moves_no_stream_time(world: World, start: Callable[[str], Worker], name: str) -> None:
     world.define("recent", {"event": "Seen", "within": "7d"})
     ahead = wall_clock_micros() + 30 * DAY_MICROS

@@ -223,6 +223,7 @@ def test_values_from_deleted_records_are_withdrawn_at_a_stream_time_that_does_no
     assert len(instance.read("aggregates")) == before + len(again) + 4
 
 
+@pytest.mark.long
 def test_with_the_wall_clock_a_window_ends_without_an_event(instance: Instance) -> None:
     instance.define("recent", {"event": "Order Completed", "within": "20s"})
     instance.start(STARLING_CLOCK="wall")

@@ -80,6 +80,7 @@ def test_an_output_that_the_broker_refuses_is_a_dead_letter_and_all_others_are_w
     assert large["message"].startswith(f"the broker refuses a record of {LARGE} bytes for {AGGREGATES}: ")
 
 
+@pytest.mark.long
 def test_without_a_topic_the_job_fails_and_refuses_nothing(stack: Stack, workspace: str) -> None:
     missing = f"missing-{uuid.uuid4().hex}"
     rows = [(missing, *_row(workspace, "ada", b"1")[1:])]

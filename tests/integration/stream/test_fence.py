@@ -100,6 +100,7 @@ def test_a_plan_switch_of_a_zombie_is_refused(one_partition: Rig) -> None:
     assert (switches(), _versions(rig)) == (1, versions)
 
 
+@pytest.mark.long
 def test_timers_that_a_zombie_fires_while_a_standby_is_promoted_are_refused(one_partition: Rig) -> None:
     rig = one_partition
     send_events(rig, 80)
@@ -119,6 +120,7 @@ def test_timers_that_a_zombie_fires_while_a_standby_is_promoted_are_refused(one_
     assert logged_events(heir, "task_running")[0]["base"] == "disk"
 
 
+@pytest.mark.long
 def test_timers_that_a_zombie_fires_by_the_wall_clock_are_refused(one_partition: Rig) -> None:
     rig = one_partition
     # A single event: its timer is due as soon as the task is idle, and nothing else moves an offset.

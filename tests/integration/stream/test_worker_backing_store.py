@@ -74,7 +74,7 @@ def test_a_lost_disk_is_restored_from_cassandra(with_backing_store: Rig) -> None
     assert _metric(second, "starling_stream_restored_records_total") < 50
 
 
-@pytest.mark.parametrize("failpoint", [AFTER_COMMIT, _long(AFTER_STORE), _long(MID_FLUSH), AFTER_FLUSH])
+@pytest.mark.parametrize("failpoint", [AFTER_COMMIT, *map(_long, (AFTER_STORE, MID_FLUSH, AFTER_FLUSH))])
 def test_outputs_are_exactly_once_over_a_kill_and_a_lost_disk(with_backing_store: Rig, failpoint: str) -> None:
     sent = send_events(with_backing_store, 600)
     victim = with_backing_store.start(STARLING_FAILPOINT=f"{failpoint}:2", STARLING_UNIT_MAX_RECORDS="200")
@@ -204,7 +204,7 @@ def test_changes_above_the_limit_are_dropped_and_filled_from_the_store(with_back
     assert counts_by_key(with_backing_store) == expected_counts(big)
 
 
-@pytest.mark.parametrize("beyond", [True, False])
+@pytest.mark.parametrize("beyond", [pytest.param(True, marks=pytest.mark.long), False])
 def test_a_flushed_offset_outside_the_log_is_not_trusted(with_backing_store: Rig, beyond: bool) -> None:
     sent = send_events(with_backing_store, 300)
     first = with_backing_store.start()

@@ -114,7 +114,7 @@ def test_an_empty_side_changes_nothing(window: int, data: st.DataObject, world: 
 
 
 @pytest.mark.parametrize("window", range(len(ALIGNED)), ids=[str(window) for window in ALIGNED])
-@settings(max_examples=max(4, CASES // 25), deadline=None, phases=SEEDED)
+@settings(max_examples=max(2, CASES // 75), deadline=None, phases=SEEDED)
 @given(st.integers(0, 10**6), st.integers(280, 700), st.floats(0, 1), st.sampled_from(WORLDS))
 def test_many_matches_merge_within_the_errors_of_panes_and_sketches(
     window: int, seed: int, length: int, share: float, world: World
