@@ -24,6 +24,7 @@ class LaggingBroker:
         return SimpleNamespace(topics=self._listings.pop(0))
 
     def create_topics(self, new: list[NewTopic], operation_timeout: float) -> dict[str, "Future[None]"]:
+        assert operation_timeout > 0
         refused: Future[None] = Future()
         refused.set_exception(KafkaException(KafkaError(KafkaError.TOPIC_ALREADY_EXISTS)))
         return {topic.topic: refused for topic in new}
