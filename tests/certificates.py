@@ -20,12 +20,12 @@ class Authority:
         builder = self._builder(self._name, self._key.public_key()).add_extension(constraints, critical=True)
         self.certificate = builder.sign(self._key, hashes.SHA256()).public_bytes(serialization.Encoding.PEM)
 
-    def issue(self, name: str) -> tuple[bytes, bytes]:
-        """Return a certificate for a process on this machine, and its key."""
+    def issue(self, name: str, *, expired: bool = False) -> tuple[bytes, bytes]:
+        """Return a certificate for a process on this machine, and its key. `expired`: a minute ago."""
         key = ec.generate_private_key(ec.SECP256R1())
         address = x509.SubjectAlternativeName([x509.IPAddress(ipaddress.ip_address("127.0.0.1"))])
         subject = x509.Name([x509.NameAttribute(NameOID.COMMON_NAME, name)])
-        certificate = self._builder(subject, key.public_key()).add_extension(address, critical=False)
+        certificate = self._builder(subject, key.public_key(), expired=expired).add_extension(address, critical=False)
         pkcs8 = key.private_bytes(serialization.Encoding.PEM, serialization.PrivateFormat.PKCS8, serialization.NoEncryption())
         return certificate.sign(self._key, hashes.SHA256()).public_bytes(serialization.Encoding.PEM), pkcs8
 
@@ -44,7 +44,7 @@ class Authority:
             encryption,
         )
 
-    def _builder(self, subject: x509.Name, key: ec.EllipticCurvePublicKey) -> x509.CertificateBuilder:
+    def _builder(self, subject: x509.Name, key: ec.EllipticCurvePublicKey, *, expired: bool = False) -> x509.CertificateBuilder:
         now = dt.datetime.now(dt.UTC)
         return (
             x509.CertificateBuilder()
@@ -53,5 +53,5 @@ class Authority:
             .public_key(key)
             .serial_number(x509.random_serial_number())
             .not_valid_before(now - dt.timedelta(hours=1))
-            .not_valid_after(now + dt.timedelta(days=2))
+            .not_valid_after(now + (dt.timedelta(minutes=-1) if expired else dt.timedelta(days=2)))
         )

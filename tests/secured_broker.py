@@ -29,9 +29,9 @@ _PROPERTIES = """\
 process.roles=broker,controller
 node.id=1
 controller.quorum.voters=1@127.0.0.1:{controller}
-listeners=OPEN://{host}:{opened},PASSWORD://{host}:{password},CERTIFICATE://{host}:{certificate},CONTROLLER://{host}:{controller}
+listeners=OPEN://{host}:{opened},PASSWORD://{host}:{password},CERTIFICATE://{host}:{certificate},EXPIRED://{host}:{expired},CONTROLLER://{host}:{controller}
 controller.listener.names=CONTROLLER
-listener.security.protocol.map=CONTROLLER:PLAINTEXT,OPEN:PLAINTEXT,PASSWORD:SASL_SSL,CERTIFICATE:SSL
+listener.security.protocol.map=CONTROLLER:PLAINTEXT,OPEN:PLAINTEXT,PASSWORD:SASL_SSL,CERTIFICATE:SSL,EXPIRED:SASL_SSL
 inter.broker.listener.name=OPEN
 log.dirs={logs}
 offsets.topic.replication.factor=1
@@ -49,6 +49,10 @@ ssl.keystore.location={broker}
 ssl.truststore.type=PEM
 ssl.truststore.location={authority}
 listener.name.certificate.ssl.client.auth=required
+listener.name.expired.ssl.keystore.type=PEM
+listener.name.expired.ssl.keystore.location={outdated}
+listener.name.expired.scram-sha-512.sasl.jaas.config=org.apache.kafka.common.security.scram.ScramLoginModule required;
+listener.name.expired.plain.sasl.jaas.config={plain} required;
 authorizer.class.name=org.apache.kafka.metadata.authorizer.StandardAuthorizer
 super.users=User:ANONYMOUS;User:starling;User:CN=starling
 """
@@ -73,14 +77,20 @@ class Decision(NamedTuple):
 
 @dataclass(frozen=True)
 class Secured:
-    """Addresses, and the files of a client that the broker accepts. `log` has a line for each decision about access."""
+    """Addresses, and the files of a client that the broker accepts. `log` has a line for each decision about access.
+
+    `expired`: the address with an expired certificate of the broker. `expired_certificate`: of a client.
+    """
 
     opened: str
     password: str
     certificate: str
+    expired: str
     authority: Path
     client_certificate: Path
     client_key: Path
+    expired_certificate: Path
+    expired_key: Path
     foreign_authority: Path
     log: Path
 
@@ -112,7 +122,7 @@ class Secured:
             "STARLING_KAFKA__SSL_CA_FILE": str(self.authority),
         } | more
 
-    def with_certificate(self) -> dict[str, str]:
+    def with_certificate(self, **more: str) -> dict[str, str]:
         """Return the environment of a service that shows its certificate."""
         return {
             "STARLING_KAFKA__BROKERS": self.certificate,
@@ -120,7 +130,12 @@ class Secured:
             "STARLING_KAFKA__SSL_CA_FILE": str(self.authority),
             "STARLING_KAFKA__SSL_CERTIFICATE_FILE": str(self.client_certificate),
             "STARLING_KAFKA__SSL_KEY_FILE": str(self.client_key),
-        }
+        } | more
+
+    def with_expired_certificate(self) -> dict[str, str]:
+        """Return the environment of a service that shows a certificate which has expired."""
+        certificate, key = str(self.expired_certificate), str(self.expired_key)
+        return self.with_certificate(STARLING_KAFKA__SSL_CERTIFICATE_FILE=certificate, STARLING_KAFKA__SSL_KEY_FILE=key)
 
 
 @contextmanager
@@ -128,14 +143,19 @@ def secured_broker(home: Path, port: int | None = None) -> Iterator[Secured]:
     """Run the broker. Its users are `starling`, who may do all, and `stranger`, who may do nothing. `port`: for passwords."""
     home.mkdir()
     authority, foreign = Authority("Starling tests"), Authority("Another authority")
-    paths = {name: home / f"{name}.pem" for name in ("authority", "foreign", "broker", "client", "client-key")}
+    paths = {
+        name: home / f"{name}.pem"
+        for name in ("authority", "foreign", "broker", "outdated", "client", "client-key", "expired", "expired-key")
+    }
     paths["authority"].write_bytes(authority.certificate)
     paths["foreign"].write_bytes(foreign.certificate)
     paths["broker"].write_bytes(b"".join(reversed(authority.issue("broker"))))
-    certificate, key = authority.issue("starling")
-    paths["client"].write_bytes(certificate)
-    paths["client-key"].write_bytes(key)
-    ports = {name: free_port() for name in ("controller", "opened", "password", "certificate")}
+    paths["outdated"].write_bytes(b"".join(reversed(authority.issue("broker", expired=True))))
+    for name, expired in (("client", False), ("expired", True)):
+        certificate, key = authority.issue("starling", expired=expired)
+        paths[name].write_bytes(certificate)
+        paths[f"{name}-key"].write_bytes(key)
+    ports = {name: free_port() for name in ("controller", "opened", "password", "certificate", "expired")}
     ports["password"] = port or ports["password"]
     config = home / "server.properties"
     quoted = PASSWORD.replace("\\", "\\\\").replace('"', '\\"')
@@ -143,7 +163,8 @@ def secured_broker(home: Path, port: int | None = None) -> Iterator[Secured]:
         _PROPERTIES.format(
             # In a properties file a backslash needs another one.
             **ports, host="127.0.0.1", logs=home / "data", broker=paths["broker"], authority=paths["authority"],
-            plain="org.apache.kafka.common.security.plain.PlainLoginModule", quoted=f'"{quoted}"'.replace("\\", "\\\\"),
+            outdated=paths["outdated"], plain="org.apache.kafka.common.security.plain.PlainLoginModule",
+            quoted=f'"{quoted}"'.replace("\\", "\\\\"),
         )
     )  # fmt: skip
     audit = "-Dorg.slf4j.simpleLogger.log.kafka.authorizer.logger=debug"
@@ -156,9 +177,12 @@ def secured_broker(home: Path, port: int | None = None) -> Iterator[Secured]:
         opened=f"127.0.0.1:{ports['opened']}",
         password=f"127.0.0.1:{ports['password']}",
         certificate=f"127.0.0.1:{ports['certificate']}",
+        expired=f"127.0.0.1:{ports['expired']}",
         authority=paths["authority"],
         client_certificate=paths["client"],
         client_key=paths["client-key"],
+        expired_certificate=paths["expired"],
+        expired_key=paths["expired-key"],
         foreign_authority=paths["foreign"],
         log=home / "log",
     )

@@ -23,7 +23,8 @@ def main() -> int:
     """Run one API process and return its exit code."""
     settings = ApiSettings()
     configure_logs(SERVICE, settings.log_level)
-    await_access(needs_of(SERVICE), settings.kafka.brokers, (settings.http.host, settings.http.port))
+    address = (settings.http.host, settings.http.port)
+    await_access(needs_of(SERVICE), settings.kafka.brokers, address, serves_without_broker=True)
     asyncio.run(run(settings))
     return 0
 

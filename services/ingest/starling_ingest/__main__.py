@@ -15,7 +15,8 @@ def main() -> int:
     """Run the service until it stops; return the exit code of the process."""
     settings = Settings()
     configure_logs("ingest", settings.log_level)
-    await_access(needs_of("ingest"), settings.kafka.brokers, (settings.http.host, settings.http.port))
+    address = (settings.http.host, settings.http.port)
+    await_access(needs_of("ingest"), settings.kafka.brokers, address, serves_without_broker=True)
     collect_garbage_rarely()
     return uvloop.run(_serve(settings))
 

@@ -14,7 +14,8 @@ def main() -> int:
     """Run the service until it stops; return the exit code of the process."""
     settings = Settings()
     configure_logs("tracker", settings.log_level)
-    await_access(needs_of("tracker"), settings.kafka.brokers, (settings.http.host, settings.http.port))
+    address = (settings.http.host, settings.http.port)
+    await_access(needs_of("tracker"), settings.kafka.brokers, address, serves_without_broker=True)
     return uvloop.run(_serve(settings))
 
 

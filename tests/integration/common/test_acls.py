@@ -33,7 +33,7 @@ from starling_common.kafka.topic_range import range_consumer, read_range, read_t
 from starling_common.kafka.topics import load_catalogue
 from starling_common.sealing import parse_keys
 from starling_common.testing import Service as Process
-from starling_common.testing import eventually
+from starling_common.testing import eventually, running
 from starling_demo.receiver import Receiver
 from starling_local.java import find_java
 from starling_local.runtime.fetching import runtime_jars
@@ -413,6 +413,26 @@ def test_a_wrong_password_is_reported(secure: Secure) -> None:
     with secure.process("projector", ready=False, STARLING_KAFKA__SASL_PASSWORD="guessed") as process:
         assert "does not accept the connection" in eventually(lambda: _problem(process))
         assert process.process.poll() is None
+
+
+def test_an_expired_certificate_of_the_broker_or_of_a_service_is_reported(secure: Secure) -> None:
+    without_password = {name: value for name, value in secure.environment("projector").items() if "SASL" not in name}
+    settings = without_password | secure.broker.with_expired_certificate()
+    log = secure.home / "expired.log"
+    with (
+        secure.process("projector", ready=False, STARLING_KAFKA__BROKERS=secure.broker.expired) as process,
+        running("starling_projector", settings, log, ready=False) as own,
+    ):
+        certificate = secure.broker.expired_certificate
+        for one, reason in (
+            (process, "(the certificate of the broker: certificate has expired)"),
+            (own, f"the broker refuses the certificate {certificate}"),
+        ):
+            problem = eventually(partial(_problem, one))
+            assert "does not accept the connection" in problem
+            assert reason in problem
+            assert httpx.get(f"{one.url}/healthz", trust_env=False).status_code == 200
+            assert problem in one.log.read_text()
 
 
 def test_a_service_goes_on_when_its_rights_are_granted(secure: Secure) -> None:

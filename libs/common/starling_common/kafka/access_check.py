@@ -1,7 +1,8 @@
-"""Adapter: whether the broker grants a process the rights that it needs, asked before the process starts its work.
+"""Adapter: whether the broker answers and grants a process the rights that it needs, asked before the process starts its work.
 
-A process with the user of another one would otherwise fail at its first record, end, and be started again without end. It stays up
-and is not ready instead: the reason is in its log and in `/readyz`, and it goes on as soon as the broker grants the rights.
+A process with the user of another one would otherwise fail at its first record, end, and be started again without end; one without
+a broker would answer no probe. It stays up and is not ready instead: the reason is in its log and in `/readyz`, and it goes on as
+soon as the broker answers and grants the rights.
 """
 
 import time
@@ -17,13 +18,15 @@ from prometheus_client import CollectorRegistry
 
 from starling_common.kafka.access import Operation, Resource, load_services
 from starling_common.kafka.clients import committed, consumer_config
-from starling_common.kafka.security import connection_config, kafka_security
+from starling_common.kafka.security import connection_config, handshake_failure, kafka_security
 from starling_common.kafka.topics import load_catalogue
 from starling_common.settings import KafkaSecurity, SecurityProtocol
 from starling_common.telemetry.health import HealthServer
 from starling_common.telemetry.logs import log
 
 _ANSWER_SECONDS: Final = 10.0
+_SERVING_SECONDS: Final = 2.0
+"""The delay of a process that serves without the broker."""
 _AGAIN_SECONDS: Final = 3.0
 _NO_NAMES: Final[Mapping[str, str]] = MappingProxyType({})
 _OPERATIONS: Final = {Operation.READ: AclOperation.READ, Operation.WRITE: AclOperation.WRITE}
@@ -77,13 +80,14 @@ def cure(service: str, security: KafkaSecurity | None = None) -> str:
     )
 
 
-def await_access(needs: Needs, brokers: str, address: tuple[str, int]) -> None:
-    """Return when the broker grants the rights, or does not answer. Blocks while it refuses one.
+def await_access(needs: Needs, brokers: str, address: tuple[str, int], *, serves_without_broker: bool = False) -> None:
+    """Return when the broker answers and grants the rights. Blocks while it refuses one.
 
-    `address`: where `/readyz` reports the reason meanwhile. Returns at once for connections without a password and TLS, in which
-    the broker knows no user.
+    `address`: where `/readyz` reports the reason meanwhile. `serves_without_broker`: return although the broker does not answer,
+    because the process has something to do without it, and reports it itself. Connections without a password and TLS have no user
+    and no rights.
     """
-    problem = None if kafka_security().security_protocol is SecurityProtocol.PLAINTEXT else refusal(needs, brokers)
+    problem = _problem(needs, brokers, serves_without_broker=serves_without_broker)
     if problem is None:
         return
     reasons: dict[str, str | None] = {}
@@ -94,26 +98,43 @@ def await_access(needs: Needs, brokers: str, address: tuple[str, int]) -> None:
             log(__name__).error("not_ready", reason=problem)
         reasons["broker"] = problem
         time.sleep(_AGAIN_SECONDS)
-        problem = refusal(needs, brokers)
+        problem = _problem(needs, brokers, serves_without_broker=serves_without_broker)
     health.stop()
     log(__name__).info("access_granted")
 
 
-def refusal(needs: Needs, brokers: str) -> str | None:
-    """Return which rights the broker refuses, with the cure; None if it grants all, or does not answer in time."""
+def _problem(needs: Needs, brokers: str, *, serves_without_broker: bool) -> str | None:
+    """Return why the broker does not answer, or which rights it refuses, with the cure; None if the process can start."""
     failures: list[KafkaError] = []
     try:
-        missing = [*_missing_of_topics(needs, brokers, failures), *_refused_groups(needs, brokers)]
+        if kafka_security().security_protocol is not SecurityProtocol.PLAINTEXT:
+            missing = [*_missing_of_topics(needs, brokers, failures), *_refused_groups(needs, brokers)]
+            return f"the broker refuses {_listed(missing)}: {cure(needs.service)}" if missing else None
+        _await_answer(brokers, failures, _SERVING_SECONDS if serves_without_broker else _ANSWER_SECONDS)
     except KafkaException as cause:
-        reasons = [error.str() for error in failures if error.code() in _NOT_KNOWN]
-        if not reasons:
-            log(__name__).warning("rights_unknown", error=cause.args[0].str())
-            return None
-        return (
-            f"the broker does not accept the connection ({reasons[-1]}): check STARLING_KAFKA__SASL_USERNAME, its password and the "
-            "certificates"
-        )
-    return f"the broker refuses {_listed(missing)}: {cure(needs.service)}" if missing else None
+        refused = handshake_failure(brokers) or next((error.str() for error in failures if error.code() in _NOT_KNOWN), None)
+        if refused is not None:
+            return (
+                f"the broker does not accept the connection ({refused}): check STARLING_KAFKA__SASL_USERNAME, its password and "
+                "the certificates"
+            )
+        found = [error.str() for error in failures if error.code() != KafkaError._ALL_BROKERS_DOWN]  # noqa: SLF001
+        last = found[-1] if found else cause.args[0].str()
+        reason = f"the broker {brokers} does not answer ({last}): check STARLING_KAFKA__BROKERS, the network, and the broker"
+        if not serves_without_broker:
+            return reason
+        log(__name__).warning("broker_unavailable", reason=reason)
+    return None
+
+
+def _await_answer(brokers: str, failures: list[KafkaError], seconds: float) -> None:
+    """Return when the broker has answered. Raises: KafkaException without an answer; `failures` then has the client's errors."""
+    config: dict[str, Any] = {**connection_config(brokers), "log_level": 0, "error_cb": failures.append}
+    admin = AdminClient(config)
+    try:
+        admin.list_topics(timeout=seconds)
+    finally:
+        admin.poll(0)
 
 
 def _missing_of_topics(needs: Needs, brokers: str, failures: list[KafkaError]) -> list[str]:

@@ -4,6 +4,8 @@ It is read from the environment of the process (`STARLING_KAFKA__SECURITY_PROTOC
 The settings models of the services contain the same fields, and refuse a combination that is incomplete.
 """
 
+import socket
+import ssl
 from functools import lru_cache
 from pathlib import Path
 from typing import Any, Final
@@ -19,6 +21,10 @@ _LOGIN_MODULES: Final = {
     SaslMechanism.SCRAM_SHA_256: "org.apache.kafka.common.security.scram.ScramLoginModule",
     SaslMechanism.SCRAM_SHA_512: "org.apache.kafka.common.security.scram.ScramLoginModule",
 }
+
+_CONNECT_SECONDS: Final = 5.0
+_ALERT_SECONDS: Final = 1.0
+"""A broker refuses the certificate of a client after the handshake (TLS 1.3)."""
 
 
 class _Environment(BaseSettings):
@@ -74,6 +80,33 @@ def aiokafka_security(security: KafkaSecurity) -> dict[str, Any]:
         certificate = None if own is None else (own, security.ssl_key_file, security.ssl_key_password)
         found["ssl_context"] = tls_context(security.ssl_ca_file, certificate, check_hostname=security.ssl_check_hostname)
     return found
+
+
+def handshake_failure(brokers: str) -> str | None:
+    """Return why TLS with the first broker fails, such as "certificate has expired"; None if it succeeds, or without TLS.
+
+    librdkafka does not name the cause.
+    """
+    if not kafka_security().security_protocol.has_tls:
+        return None
+    host, _, port = brokers.partition(",")[0].strip().rpartition(":")
+    try:
+        context: ssl.SSLContext = aiokafka_security(kafka_security())["ssl_context"]
+        with (
+            socket.create_connection((host.strip("[]"), int(port)), _CONNECT_SECONDS) as plain,
+            context.wrap_socket(plain, server_hostname=host) as secured,
+        ):
+            secured.settimeout(_ALERT_SECONDS)
+            secured.recv(1)
+    except ssl.SSLCertVerificationError as error:
+        return f"the certificate of the broker: {error.verify_message}"
+    except ssl.SSLError as error:
+        own = kafka_security().ssl_certificate_file or "without which this process connects"
+        alert = (error.reason or str(error)).lower().replace("_", " ")
+        return f"the broker refuses the certificate {own}: {alert}; it may have expired, or have an unknown authority"
+    except OSError:  # no connection, a file that cannot be read, or no alert within the time
+        return None
+    return None
 
 
 def jvm_security(security: KafkaSecurity) -> dict[str, str]:
