@@ -21,8 +21,9 @@ PAGES = [*sorted(DOCS.glob("tutorial/*.md"), reverse=True), *sorted(DOCS.glob("h
 """Pages that start more Spark jobs come last."""
 
 _LONG = {
-    "how-to/secrets.md", "how-to/webhooks.md", "how-to/backup.md", "how-to/provider-callbacks.md", "how-to/push.md",
-    "how-to/audience-sync.md", "how-to/sql-traits.md", "how-to/feeds.md", "tutorial/stateful-service.md",
+    "how-to/audience-sync.md", "how-to/backup.md", "how-to/command-line.md", "how-to/feeds.md",
+    "how-to/provider-callbacks.md", "how-to/push.md", "how-to/secrets.md", "how-to/sql-traits.md", "how-to/webhooks.md",
+    "tutorial/stateful-service.md",
 }  # fmt: skip
 WALKED = [
     page
@@ -38,6 +39,7 @@ EXPECTED = {
     "how-to/spark/imports.md": ["sent2,rejected1", "missing_id", "\nada\n"],
     "how-to/secrets.md": ["everysecretisencryptedwiththekey2027"],
     "how-to/provider-callbacks.md": ["1deadletter"],
+    "how-to/command-line.md": ["segmentbuyerschanged", "segmentbuyers:changed,version"],
     "how-to/audience-sync.md": ['"secret":"whsec_', '"secret":"***"'],
     "how-to/webhooks.md": ["segment.enteredhook-buyershook-adateamgrowth", "hook-buyershook-grace"],
 }

@@ -12,6 +12,8 @@ import httpx
 from starling_local.errors import UserError
 
 _PAGE = 500
+_UPLOAD_SECONDS: Final = 600.0
+"""A million ids are validated completely before the answer."""
 _WAIT_SECONDS: Final = 120.0
 """The longest time that a request waits for its rate limit in all."""
 _LEAST_WAIT_SECONDS: Final = 1.0
@@ -142,6 +144,33 @@ class ApiClient:
         answer = self._send("GET", f"{path}/{quote(key, safe='')}")
         return None if answer.status_code == httpx.codes.NOT_FOUND else _document(answer)
 
+    def document(self, *place: str) -> Mapping[str, Any]:
+        """Return the document of a path below `/v1`. `place`: its parts, such as `users`, the id and `consent`."""
+        return self._call("GET", _path(place))
+
+    def items(self, *place: str, **filters: str) -> Iterator[Mapping[str, Any]]:
+        """Yield every item of a path below `/v1`; reads page by page."""
+        return self._pages(_path(place), **filters)
+
+    def act(self, *place: str, document: Mapping[str, Any] | None = None) -> Mapping[str, Any]:
+        """Return the answer to POST. `document`: the body; None: without one."""
+        return self._call("POST", _path(place), **({} if document is None else {"json": document}))
+
+    def remove(self, *place: str) -> None:
+        """Archive a definition, or revoke a credential."""
+        self._call("DELETE", _path(place))
+
+    def change_members(self, method: str, key: str, ids: bytes) -> int:
+        """Replace (PUT), add (POST) or remove (DELETE) members of a list; return their number. `ids`: CSV, one id a row."""
+        headers = {"Content-Type": "text/csv"}
+        found = self._call(method, _path(("lists", key, "members")), content=ids, headers=headers, timeout=_UPLOAD_SECONDS)
+        return int(found["users"])
+
+    def feed(self, after: str | None, segments: Sequence[str]) -> Mapping[str, Any]:
+        """Return one page of the feed: `items`, `cursor`, and `next_cursor`, which is null at the end."""
+        params: dict[str, Any] = {"limit": str(_PAGE), "segment": list(segments)} | ({"after": after} if after else {})
+        return self._call("GET", "/v1/feed", params=params)
+
     def preview(self, definition: Mapping[str, Any]) -> Mapping[str, Any]:
         """Return the estimated size of a segment that does not exist yet."""
         return self._call("POST", "/v1/segments/preview", json=definition)
@@ -189,10 +218,14 @@ class ApiClient:
             ) from error
 
 
+def _path(parts: Sequence[str]) -> str:
+    return "/".join(["/v1", *(quote(part, safe="") for part in parts)])
+
+
 def _document(answer: httpx.Response) -> Mapping[str, Any]:
     """Return the document of an answer. Raises: ApiRefused for an error."""
     if answer.is_success:
-        found: Mapping[str, Any] = answer.json()
+        found: Mapping[str, Any] = answer.json() if answer.status_code != httpx.codes.NO_CONTENT else {}
         return found
     raise ApiRefused(refusal(answer), _errors(answer))
 

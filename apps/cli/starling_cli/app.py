@@ -16,9 +16,12 @@ from starling_cli.commands.load import catalog_app
 from starling_cli.commands.new import new_app
 from starling_cli.commands.pipeline import dlq_app, topics
 from starling_cli.commands.remote.context import context_app
+from starling_cli.commands.remote.credentials import tokens_app, write_keys_app
 from starling_cli.commands.remote.definitions import definitions_app
 from starling_cli.commands.remote.imports import imports_app
 from starling_cli.commands.remote.outcomes import outcomes
+from starling_cli.commands.remote.people import audit, feed, users_app
+from starling_cli.commands.remote.resources import campaigns_app, lists_app, targets_app, webhooks_app
 from starling_cli.commands.remote.secrets import secrets_app
 from starling_cli.commands.remote.segments import segments_app
 from starling_cli.commands.remote.traits import traits_app
@@ -34,7 +37,10 @@ from starling_local.errors import FAILED, INTERRUPTED, NotPossible, UserError
 EXTENSIONS: Final = "starling.commands"
 """Group of the entry points by which other packages add a command. Each names a function with the options of typer."""
 
-REMOTE_COMMANDS: Final = frozenset({"definitions", "import", "outcomes", "secrets", "segments", "traits"})
+REMOTE_COMMANDS: Final = frozenset({
+    "audit", "campaigns", "definitions", "feed", "import", "lists", "outcomes", "secrets", "segments", "targets", "tokens",
+    "traits", "users", "webhooks", "write-keys",
+})  # fmt: skip
 """The commands that talk to the API alone, and so to any installation."""
 
 _REMOTE_OPTIONS: Final = frozenset({"--url", "--token", "--context"})
@@ -44,10 +50,9 @@ def build_app() -> typer.Typer:
     """Return the application with all commands, including those of other packages."""
     app = typer.Typer(
         no_args_is_help=True,
-        add_completion=False,
         pretty_exceptions_enable=False,
     )
-    for command in (up, status, down, env, settle, topics, outcomes):
+    for command in (up, status, down, env, settle, topics, outcomes, feed, audit):
         app.command()(command)
     for extension in sorted(entry_points(group=EXTENSIONS)):
         app.command(extension.name)(extension.load())
@@ -59,6 +64,13 @@ def build_app() -> typer.Typer:
     app.add_typer(imports_app, name="import")
     app.add_typer(segments_app, name="segments")
     app.add_typer(traits_app, name="traits")
+    app.add_typer(lists_app, name="lists")
+    app.add_typer(campaigns_app, name="campaigns")
+    app.add_typer(webhooks_app, name="webhooks")
+    app.add_typer(targets_app, name="targets")
+    app.add_typer(users_app, name="users")
+    app.add_typer(tokens_app, name="tokens")
+    app.add_typer(write_keys_app, name="write-keys")
     app.add_typer(definitions_app, name="definitions")
     app.add_typer(secrets_app, name="secrets")
     app.add_typer(catalog_app, name="catalog")

@@ -95,33 +95,61 @@ def lines(definitions: Iterable[Definition]) -> Iterator[str]:
         yield json.dumps(line, ensure_ascii=False, sort_keys=True)
 
 
+def file_of(definition: Definition) -> tuple[str, str]:
+    """Return the path of the definition below a directory, and its text on several lines: for a directory in version control."""
+    [line] = lines([definition])
+    text = json.dumps(json.loads(line), ensure_ascii=False, sort_keys=True, indent=2)
+    return f"{definition.kind.name}/{definition.document['key']}.json", f"{text}\n"
+
+
 def read_lines(text: str) -> list[Definition]:
     """Return the definitions of such lines, ordered. Raises: NotPossible with the number of the first line that is none."""
-    found = [_definition(number, line) for number, line in enumerate(text.splitlines(), 1) if line.strip()]
-    seen: dict[str, Definition] = {}
+    return _unique(_of_lines(text), "in the file")
+
+
+def read_files(files: Iterable[tuple[str, str]]) -> list[Definition]:
+    """Return the definitions of files, ordered. `files`: names and texts; `.jsonl` has one a line, any other name one as a whole.
+
+    Raises: NotPossible with the name of the first file that is wrong.
+    """
+    found: list[Definition] = []
+    for name, text in files:
+        try:
+            found += _of_lines(text) if name.endswith(".jsonl") else [_definition("the document", text)]
+        except NotPossible as error:
+            raise NotPossible(f"{name}: {error}") from error
+    return _unique(found, "in the directory")
+
+
+def _of_lines(text: str) -> list[Definition]:
+    return [_definition(f"line {number}", line) for number, line in enumerate(text.splitlines(), 1) if line.strip()]
+
+
+def _unique(found: Sequence[Definition], place: str) -> list[Definition]:
+    seen: set[str] = set()
     for one in found:
         if one.title in seen:
-            raise NotPossible(f"{one.title} is in the file twice")
-        seen[one.title] = one
+            raise NotPossible(f"{one.title} is {place} twice")
+        seen.add(one.title)
     return ordered(found)
 
 
-def _definition(number: int, line: str) -> Definition:
+def _definition(place: str, text: str) -> Definition:
     try:
-        parsed = json.loads(line)
+        parsed = json.loads(text)
     except (ValueError, RecursionError) as error:
-        raise NotPossible(f"line {number} is not JSON: {error}") from error
+        raise NotPossible(f"{place} is not JSON: {error}") from error
     kinds = {kind.name: kind for kind in KINDS}
     if not isinstance(parsed, dict) or parsed.get("kind") not in kinds:
-        raise NotPossible(f'line {number}: "kind" must be one of {", ".join(kinds)}')
+        raise NotPossible(f'{place}: "kind" must be one of {", ".join(kinds)}')
     document = parsed.get("document")
     if not isinstance(document, dict) or not isinstance(document.get("key"), str):
-        raise NotPossible(f'line {number}: "document" must be an object with a key')
+        raise NotPossible(f'{place}: "document" must be an object with a key')
     unknown = sorted(parsed.keys() - {"kind", "document", "paused"})
     if unknown:
-        raise NotPossible(f"line {number}: {unknown[0]!r} is unknown; the fields are kind, document and paused")
+        raise NotPossible(f"{place}: {unknown[0]!r} is unknown; the fields are kind, document and paused")
     if not isinstance(parsed.get("paused", False), bool):
-        raise NotPossible(f'line {number}: "paused" must be true or false')
+        raise NotPossible(f'{place}: "paused" must be true or false')
     return Definition(kinds[parsed["kind"]], document, parsed.get("paused", False))
 
 

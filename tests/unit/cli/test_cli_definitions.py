@@ -4,19 +4,16 @@ import json
 from pathlib import Path
 from typing import Any
 
-import httpx
 import pytest
-from structlog.testing import capture_logs
-from typer.testing import CliRunner, Result
+from typer.testing import Result
 
 from starling_api.definitions.kinds import READ_ONLY
-from starling_cli.api_client import ApiClient
-from starling_cli.app import build_app
 from starling_cli.commands.remote import definitions as commands
 from starling_cli.definitions import KINDS, SERVER_FIELDS, Definition, needs_new, ordered, read_lines
 from starling_local.errors import NotPossible, UserError
 from tests.unit.api.calls import call
 from tests.unit.api.memory import World
+from tests.unit.cli import api_in_memory
 
 LIST = {"key": "fair", "name": "Fair", "description": ""}
 TRAIT = {"key": "spent", "event": "Buy", "measure": {"sum": "revenue"}}
@@ -24,17 +21,6 @@ VIP = {"key": "a-vip", "name": "VIP", "where": {"all": [{"segment": "buyers"}, {
 BUYERS = {"key": "buyers", "name": "Buyers", "where": {"trait": "computed.spent", "op": "gt", "value": 10}}
 HOOK = {"key": "crm", "url": "https://crm.example/hook", "segments": ["buyers"]}
 PATHS = {"/v1/computed-traits": TRAIT, "/v1/segments": BUYERS, "/v1/webhooks": HOOK}
-
-
-def client(world: World) -> ApiClient:
-    def answer(request: httpx.Request) -> httpx.Response:
-        headers = {name: request.headers[name] for name in ("content-type", "if-match") if name in request.headers}
-        with capture_logs():  # they would be part of the output
-            found = call(world, request.method, request.url.raw_path.decode(), headers=headers, content=request.content)
-        kept = {name: found.headers[name] for name in ("content-type", "etag") if name in found.headers}
-        return httpx.Response(found.status_code, headers=kept, content=found.content, request=request)
-
-    return ApiClient("http://api", "rule", httpx.Client(transport=httpx.MockTransport(answer)))
 
 
 def filled() -> World:
@@ -45,9 +31,8 @@ def filled() -> World:
     return world
 
 
-def run(monkeypatch: pytest.MonkeyPatch, world: World, *words: str) -> Result:
-    monkeypatch.setattr(commands, "api_at", lambda _data_dir: client(world))
-    return CliRunner().invoke(build_app(), ["definitions", *words])
+def run(monkeypatch: pytest.MonkeyPatch, world: World, *words: str, text: str | None = None) -> Result:
+    return api_in_memory.run(monkeypatch, commands, api_in_memory.client(world), "definitions", *words, text=text)
 
 
 def exported(monkeypatch: pytest.MonkeyPatch, world: World) -> str:
@@ -81,7 +66,7 @@ def test_an_import_into_another_installation_is_identical(file: Path, monkeypatc
     assert done.exit_code == 0, done.output
     assert [line.partition(":")[2].split(",")[0].strip() for line in done.stdout.splitlines()] == ["created"] * 5
     assert exported(monkeypatch, other) == file.read_text()
-    again = run(monkeypatch, other, "apply", str(file))
+    again = run(monkeypatch, other, "apply", "-", text=file.read_text())
     assert [line.partition(":")[2].strip() for line in again.stdout.splitlines()] == ["unchanged"] * 5
 
 
@@ -139,6 +124,29 @@ def test_a_refused_definition_does_not_stop_the_others(file: Path, monkeypatch: 
 def test_a_line_that_is_no_definition_is_named(text: str, message: str) -> None:
     with pytest.raises(NotPossible, match=message):
         read_lines(text)
+
+
+def test_a_directory_has_a_file_a_definition_and_is_applied_as_the_file(
+    file: Path, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    directory = tmp_path / "git"
+    assert run(monkeypatch, filled(), "export", "--to", str(directory)).stdout == f"5 definitions are in {directory}\n"
+    assert sorted(str(path.relative_to(directory)) for path in directory.rglob("*.json")) == [
+        "computed-trait/spent.json", "list/fair.json", "segment/a-vip.json", "segment/buyers.json", "webhook/crm.json",
+    ]  # fmt: skip
+    (directory / "README.md").write_text("no definition")
+    other = World()
+    planned = [row[1] for row in rows(run(monkeypatch, other, "plan", str(directory)))]
+    assert planned == ["new", "new", *["new, uses new definitions"] * 3]
+    assert other.published == []
+    assert run(monkeypatch, other, "apply", str(directory)).exit_code == 0
+    assert exported(monkeypatch, other) == file.read_text()
+    (directory / "more.jsonl").write_text(file.read_text())
+    assert "list fair is in the directory twice" in str(run(monkeypatch, other, "plan", str(directory)).exception)
+    (directory / "more.jsonl").unlink()
+    (directory / "list/fair.json").write_text("{")
+    refused = run(monkeypatch, other, "apply", str(directory)).exception
+    assert f"{directory}/list/fair.json: the document is not JSON" in str(refused)
 
 
 def test_segments_that_use_one_another_keep_an_order() -> None:

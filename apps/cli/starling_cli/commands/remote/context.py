@@ -13,7 +13,7 @@ from starling_local.errors import NotPossible
 
 context_app = typer.Typer(
     no_args_is_help=True,
-    help="Name installations, and choose the one with which `segments`, `definitions` and `outcomes` work.",
+    help="Name installations, and choose the one with which `segments`, `definitions` and the other commands of the API work.",
 )
 
 Name = Annotated[str, typer.Argument(metavar="NAME", help="Name of the context.")]

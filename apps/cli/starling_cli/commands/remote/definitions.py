@@ -1,6 +1,5 @@
 """Edge: `definitions`: the definitions of an installation in a file."""
 
-import sys
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Annotated, Any, Final
@@ -10,16 +9,19 @@ from rich.table import Table
 
 from starling_cli.api_client import ApiClient, ApiRefused
 from starling_cli.commands.common import DataDir, api_at, print_line, print_table
+from starling_cli.commands.remote.output import read_bytes
 from starling_cli.definitions import (
     KINDS,
     SEGMENT,
     WEBHOOK,
     Definition,
     exported,
+    file_of,
     lines,
     needs_new,
     ordered,
     portable,
+    read_files,
     read_lines,
 )
 from starling_local.errors import NotPossible, UserError
@@ -32,21 +34,38 @@ definitions_app = typer.Typer(
 
 File = Annotated[
     Path,
-    typer.Argument(exists=True, dir_okay=False, allow_dash=True, metavar="FILE", help="Path of the file; - reads standard input."),
+    typer.Argument(
+        metavar="FILE|DIRECTORY",
+        help="Path of the file; - reads standard input. Of a directory: every .jsonl, and every .json with one definition.",
+    ),
 ]
 _UNKNOWN: Final = "?"
 
 
 @definitions_app.command("export")
-def export_definitions(data_dir: DataDir = None) -> None:
+def export_definitions(
+    to: Annotated[
+        Path | None,
+        typer.Option(
+            "--to", file_okay=False, metavar="DIRECTORY", help="Write KIND/KEY.json below it instead. Other files stay as they are."
+        ),
+    ] = None,
+    data_dir: DataDir = None,
+) -> None:
     """Print every definition that is not archived, one line of JSON each.
 
     Members of lists, secrets of webhooks and values of their headers are not contained.
     """
     api = api_at(data_dir)
-    found = [exported(kind, document) for kind in KINDS for document in api.definitions(kind.path)]
-    for line in lines(ordered(found)):
-        print_line(line)
+    found = ordered(exported(kind, document) for kind in KINDS for document in api.definitions(kind.path))
+    if to is None:
+        for line in lines(found):
+            print_line(line)
+        return
+    for name, text in map(file_of, found):
+        (to / name).parent.mkdir(parents=True, exist_ok=True)
+        (to / name).write_text(text)
+    print_line(f"{len(found)} definitions are in {to}")
 
 
 @definitions_app.command("plan")
@@ -85,11 +104,17 @@ def apply_definitions(file: File, data_dir: DataDir = None) -> None:
 
 
 def _read(file: Path) -> list[Definition]:
+    if file.is_dir():
+        paths = sorted(path for path in file.rglob("*") if path.suffix in {".json", ".jsonl"} and path.is_file())
+        return read_files((str(path), _text(path)) for path in paths)
+    return read_lines(_text(file))
+
+
+def _text(file: Path) -> str:
     try:
-        text = sys.stdin.read() if str(file) == "-" else file.read_text()
+        return read_bytes(file).decode()
     except ValueError as error:
         raise NotPossible(f"{file} is not UTF-8: {error}") from error
-    return read_lines(text)
 
 
 def _fail(refused: list[str], count: int) -> None:

@@ -8,6 +8,7 @@ import typer
 from rich.table import Table
 
 from starling_cli.commands.common import DataDir, api_at, print_line, print_table
+from starling_cli.commands.remote.output import AsJson, print_document, print_items
 from starling_local.errors import NotPossible
 
 segments_app = typer.Typer(
@@ -22,18 +23,15 @@ Run = Annotated[str, typer.Argument(metavar="RUN", help="Run from `starling segm
 
 
 @segments_app.command("list")
-def list_segments(data_dir: DataDir = None) -> None:
+def list_segments(as_json: AsJson = False, data_dir: DataDir = None) -> None:
     """List every segment with its version and status."""
-    table = Table("key", "version", "status", "name", box=None, pad_edge=False)
-    for segment in api_at(data_dir).segments():
-        table.add_row(segment["key"], str(segment.get("version", "")), str(segment.get("status", "")), str(segment.get("name", "")))
-    print_table(table)
+    print_items(api_at(data_dir).segments(), ("key", "version", "status", "name"), as_json=as_json)
 
 
 @segments_app.command("show")
 def show_segment(key: Key, data_dir: DataDir = None) -> None:
     """Print the definition of a segment as JSON."""
-    _print_json(api_at(data_dir).segment(key))
+    print_document(api_at(data_dir).segment(key))
 
 
 @segments_app.command("apply")
@@ -60,7 +58,7 @@ def explain_membership(
     user: Annotated[str, typer.Argument(metavar="USER", help="User id.")], key: Key, data_dir: DataDir = None
 ) -> None:
     """Explain the membership of a user in a segment, as JSON."""
-    _print_json(api_at(data_dir).explain(user, key))
+    print_document(api_at(data_dir).explain(user, key))
 
 
 @segments_app.command("pause")
@@ -73,6 +71,20 @@ def pause_segment(key: Key, data_dir: DataDir = None) -> None:
 def resume_segment(key: Key, data_dir: DataDir = None) -> None:
     """Resume the evaluation of a paused segment; its memberships catch up."""
     print_line(f"{key} is {api_at(data_dir).change_status(key, 'resume')['status']}")
+
+
+@segments_app.command("history")
+def list_history(key: Key, as_json: AsJson = False, data_dir: DataDir = None) -> None:
+    """List the changes of a segment, with the token that made each."""
+    found = api_at(data_dir).items("segments", key, "versions")
+    print_items(found, ("version", "revision", "action", "actor", "recorded_at"), as_json=as_json)
+
+
+@segments_app.command("archive")
+def archive_segment(key: Key, data_dir: DataDir = None) -> None:
+    """Archive a segment: its members leave, and its key stays taken."""
+    api_at(data_dir).remove("segments", key)
+    print_line(f"segment {key} is archived")
 
 
 @backfill_app.command("list")
@@ -118,7 +130,3 @@ def definitions(text: str | bytes) -> list[dict[str, Any]]:
     if not all(isinstance(one, dict) for one in listed):
         raise NotPossible("the file must contain a segment (a JSON object) or a list of segments")
     return listed
-
-
-def _print_json(document: object) -> None:
-    print_line(json.dumps(document, indent=2, ensure_ascii=False))

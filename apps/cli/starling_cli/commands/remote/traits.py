@@ -1,14 +1,13 @@
 """Edge: `traits`: computed traits on the command line."""
 
-import json
 import time
 from typing import Annotated, Final
 
 import typer
-from rich.table import Table
 
-from starling_cli.commands.common import DataDir, api_at, print_line, print_table
+from starling_cli.commands.common import DataDir, api_at, print_line
 from starling_cli.commands.flow import parse_seconds
+from starling_cli.commands.remote.output import AsJson, print_document, print_items
 from starling_local.errors import UserError
 
 traits_app = typer.Typer(
@@ -22,15 +21,12 @@ _UNFINISHED: Final = frozenset({"waiting", "running"})
 
 
 @traits_app.command("list")
-def list_traits(data_dir: DataDir = None) -> None:
+def list_traits(as_json: AsJson = False, data_dir: DataDir = None) -> None:
     """List every computed trait with its version and status; `bootstrapping` until its values are published over all history.
 
     A trait in SQL is `waiting`, `running`, `active`, `refused` or `failed`.
     """
-    table = Table("key", "version", "status", "name", box=None, pad_edge=False)
-    for trait in api_at(data_dir).definitions(_PATH):
-        table.add_row(trait["key"], str(trait["version"]), trait["status"], trait["name"])
-    print_table(table)
+    print_items(api_at(data_dir).definitions(_PATH), ("key", "version", "status", "name"), as_json=as_json)
 
 
 @traits_app.command("show")
@@ -41,7 +37,7 @@ def show_trait(
     found = api_at(data_dir).definition(_PATH, key)
     if found is None:
         raise UserError(f"there is no computed trait {key!r}: see `starling traits list`")
-    print_line(json.dumps(found, indent=2, ensure_ascii=False))
+    print_document(found)
 
 
 @traits_app.command("run")
