@@ -48,6 +48,9 @@ promtool: ## promtool, which evaluates alerts and dashboards; built from its Go 
 test-alerts: setup promtool ## every alert over series that fire it and series that do not, and every query of a dashboard over a live run; make test leaves them out without promtool
 	@STARLING_LONG=all $(PYTHON) -m pytest tests/helm/test_promtool.py tests/system/test_live_dashboards.py
 
+kube-score: ## kube-score, by which a test grades the chart; built from its Go module into ~/.cache/starling/tools, once: a minute
+	@tools/kube_score.sh version >/dev/null
+
 k8s-tools: ## etcd and Kubernetes without containers, for test-k8s; built from their Go modules into ~/.cache/starling/tools, once: ten minutes
 	@tools/k8s_tools.sh >/dev/null
 

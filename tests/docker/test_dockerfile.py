@@ -88,6 +88,12 @@ def test_the_chart_installs_these_images() -> None:
     assert "containerPort: 8080" in template
 
 
+def test_the_guide_builds_every_image() -> None:
+    guide = (ROOT / "docs/how-to/kubernetes.md").read_text()
+    [targets] = re.findall(r"^for target in (.+); do$", guide, re.MULTILINE)
+    assert sorted(targets.split()) == sorted(ENTRY)
+
+
 def test_the_jars_are_where_the_chart_expects_them() -> None:
     directory = VALUES["spark"]["jarDirectory"]
     assert f"--from=jars {directory} {directory}" in TARGETS["spark"].values("COPY")

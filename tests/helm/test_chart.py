@@ -792,6 +792,20 @@ def test_images_have_the_registry_the_tag_and_the_digest_of_the_values() -> None
     assert api.container["image"] == f"starling-api:{yaml.safe_load((CHART / 'Chart.yaml').read_text())['appVersion']}"
 
 
+def test_the_tutorial_builds_the_images_of_its_values() -> None:
+    tutorial = (ROOT / "docs/tutorial/kubernetes.md").read_text()
+    [targets] = re.findall(r"^for target in (.+); do$", tutorial, re.MULTILINE)
+    images = {pod.container["image"].partition(":")[0] for pod in workloads(objects("demo"))}
+    assert {f"starling-{target}" for target in targets.split()} == images
+
+
+def test_the_guide_names_the_user_of_each_component() -> None:
+    guide = (ROOT / "docs/how-to/kubernetes.md").read_text()
+    [sentence] = re.findall(r"The secret `kafka-users` has the keys (.+?)\.", guide, re.DOTALL)
+    users = {"auditor" if component == "test" else component for component in CONNECTED}
+    assert set(re.findall(r"`([a-z-]+)`", sentence)) == users
+
+
 def test_every_option_of_a_pod_reaches_it() -> None:
     [pod] = [pod for pod in workloads(objects("everything")) if pod.component == "ingest"]
     values = yaml.safe_load((CHART / "ci/everything-values.yaml").read_text())["ingest"]
