@@ -3,6 +3,7 @@
 import json
 import uuid
 from collections.abc import Iterator
+from contextlib import ExitStack
 from pathlib import Path
 
 import httpx
@@ -24,6 +25,7 @@ from starling_common.wire import Registry
 from starling_demo.receiver import Receiver
 from tests.conftest import Stack
 from tests.contract.api.conftest import FIRST_KEY, Client
+from tests.contract.api.planted import planted_targets
 from tests.unit.delivery.making import change
 
 SECOND_KEY = new_key("second")
@@ -136,6 +138,53 @@ def test_planted_secrets_are_in_no_record_row_log_or_answer(  # noqa: PLR0917 - 
         assert [table for table, text in rows.items() if secret in text] == []
         assert [one for one, text in logs.items() if secret in text] == []
         assert [answer.url for answer in answers if secret in answer.text] == []
+
+
+def test_planted_credentials_of_every_target_are_in_no_record_row_log_or_answer(
+    client: Client, stack: Stack, database: Database, own_cassandra: Cassandra, delivery_environment: dict[str, str], tmp_path: Path
+) -> None:
+    mark = f"planted{uuid.uuid4().hex}"
+    vip = client.call("POST", "/v1/segments", {"key": "vip", "name": "VIP", "where": {"everyone": True}})
+    assert vip.status_code == 201, vip.text
+    targets = planted_targets(mark, f"127.0.0.1:{free_port()}")
+    answers = []
+    for target in targets:
+        made = client.call("POST", "/v1/targets", target, Idempotency_Key=target["key"])
+        assert made.status_code == 201, made.text
+        path = f"/v1/targets/{target['key']}"
+        answers += [client.call("GET", path), client.call("PUT", path, client.call("GET", path).json() | {"tags": ["a"]})]
+        if "secret" not in target:  # the response that creates a signing secret has it
+            answers.append(made)
+    answers += [client.call("POST", f"/v1/targets/{key}/test") for key in ("slack", "teams", "kafka")]
+    answers += [client.call("GET", path) for path in ("/v1/targets", "/v1/audit")]
+    assert {answer.status_code for answer in answers} <= {200, 201}
+
+    common = delivery_environment | {"STARLING_SECRETS__KEYS": FIRST_KEY, "STARLING_CASSANDRA__KEYSPACE": own_cassandra.keyspace}
+    feeds = {"STARLING_CHANNEL": "feeds", "STARLING_TRANSACTIONAL_ID": common["STARLING_GROUP"]}
+    audience = {"STARLING_BATCH_SECONDS": "0.3", "STARLING_FIRST_RETRY_SECONDS": "0.3"}
+    logs = {name: tmp_path / name for name in ("feeds", "audience")}
+    with ExitStack() as last:
+        last.enter_context(running("starling_delivery", common | feeds, logs["feeds"], ready=False))
+        last.enter_context(running("starling_audience", common | audience, logs["audience"], ready=False))
+
+        def failed() -> set[str]:
+            """The targets whose attempts the logs name."""
+            events = {"digest_not_delivered", "feed_failed", "audience_paused", "audience_interrupted"}
+            lines = [json.loads(line) for log in logs.values() for line in log.read_text().splitlines() if line.startswith("{")]
+            return {line["target"] for line in lines if line.get("event") in events and line.get("workspace") == client.workspace}
+
+        def attempted() -> bool:
+            emit(stack, client.workspace, f"user-{uuid.uuid4().hex}")  # a target is followed from some moment on
+            return failed() >= {"slack", "teams", "kafka", "braze", "customerio", "http"}
+
+        eventually(attempted, 120)
+
+    records, rows = all_records(stack), all_rows(database, own_cassandra)
+    assert records["delivery.definitions"].count(client.workspace.encode()) >= len(targets)
+    assert [topic for topic, data in records.items() if mark.encode() in data] == []
+    assert [table for table, text in rows.items() if mark in text] == []
+    assert [name for name, log in logs.items() if mark in log.read_text()] == []
+    assert [str(answer.url) for answer in answers if mark in answer.text] == []
 
 
 def test_a_rotated_key_and_a_lost_one(
