@@ -54,6 +54,7 @@ ALLOWED: Final[Mapping[str, str]] = {
     "bulk_states.py:stateName": "protobuf serialises the field",
     "spark_state.py:init": _SPARK,
     "spark_state.py:timerValues": _SPARK,
+    "test_commands.py:whitespace_split": "shlex reads it",
     "database.py:fetch_size": _DRIVER,
     "database.py:consistency_level": _DRIVER,
     "database.py:serial_consistency_level": _DRIVER,

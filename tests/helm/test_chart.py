@@ -792,6 +792,21 @@ def test_images_have_the_registry_the_tag_and_the_digest_of_the_values() -> None
     assert api.container["image"] == f"starling-api:{yaml.safe_load((CHART / 'Chart.yaml').read_text())['appVersion']}"
 
 
+GUIDE_VALUES = re.findall(r"^```yaml\n(.*?)^```", (ROOT / "docs/how-to/kubernetes.md").read_text(), re.MULTILINE | re.DOTALL)
+
+
+@pytest.mark.parametrize("blocks", range(1, len(GUIDE_VALUES) + 1))
+def test_the_values_of_the_guide_are_accepted(blocks: int, tmp_path: Path) -> None:
+    files = []
+    for number, text in enumerate(GUIDE_VALUES[:blocks]):
+        (tmp_path / f"{number}.yaml").write_text(text)
+        files += ["--values", str(tmp_path / f"{number}.yaml")]
+    preset = ("--values", str(CHART / "presets/medium-values.yaml"))
+    for words in (files, (*preset, *files)):
+        done = helm("template", RELEASE, str(CHART), "--namespace", NAMESPACE, *words)
+        assert done.returncode == 0, done.stderr
+
+
 def test_the_tutorial_builds_the_images_of_its_values() -> None:
     tutorial = (ROOT / "docs/tutorial/kubernetes.md").read_text()
     [targets] = re.findall(r"^for target in (.+); do$", tutorial, re.MULTILINE)
