@@ -9,11 +9,11 @@ from contextlib import closing
 from typing import Final
 
 from confluent_kafka import OFFSET_BEGINNING, OFFSET_END, Consumer, KafkaException
-from pydantic_settings import BaseSettings, SettingsConfigDict
+from pydantic_settings import BaseSettings
 
 from starling_common.kafka.clients import consumer_config, offsets
 from starling_common.kafka.topics import load_catalogue
-from starling_common.settings import Http, Kafka
+from starling_common.settings import FROM_ENVIRONMENT, Http, Kafka
 from starling_spark.kafka.checkpoints import Checkpoint, checkpoints
 from starling_spark.kafka.groups import GroupOffsets
 from starling_spark.session.running import slowest
@@ -33,7 +33,7 @@ class CannotMove(Exception):
 class LostInputSettings(BaseSettings):
     """The settings of the commands: those of the job."""
 
-    model_config = SettingsConfigDict(env_prefix="STARLING_", env_nested_delimiter="__", frozen=True, extra="ignore")
+    model_config = FROM_ENVIRONMENT
 
     kafka: Kafka
     http: Http

@@ -15,14 +15,14 @@ from confluent_kafka.admin._metadata import TopicMetadata
 from confluent_kafka.admin._resource import ResourceType
 from confluent_kafka.cimpl import NewTopic
 from pydantic import Field
-from pydantic_settings import BaseSettings, SettingsConfigDict
+from pydantic_settings import BaseSettings
 
 from starling_common.cassandra.database import Database
 from starling_common.cassandra.migrations import move_user_tables
 from starling_common.cassandra.sessions import DatabaseUnavailable, create_tables, open_session
 from starling_common.kafka.security import connection_config
 from starling_common.kafka.topics import Topic, load_catalogue
-from starling_common.settings import Cassandra, Kafka, SchemaRegistry
+from starling_common.settings import FROM_ENVIRONMENT, Cassandra, Kafka, SchemaRegistry
 from starling_common.telemetry.logs import log
 from starling_common.wire import Registry, RegistryUnavailable
 
@@ -40,7 +40,7 @@ class DeployFailed(Exception):
 class DeploySettings(BaseSettings):
     """The settings of the deploy step."""
 
-    model_config = SettingsConfigDict(env_prefix="STARLING_", env_nested_delimiter="__", frozen=True, extra="ignore")
+    model_config = FROM_ENVIRONMENT
 
     kafka: Kafka
     registry: SchemaRegistry

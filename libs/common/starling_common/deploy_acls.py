@@ -9,19 +9,19 @@ from typing import Annotated
 
 from confluent_kafka.admin import AdminClient
 from pydantic import Field
-from pydantic_settings import BaseSettings, SettingsConfigDict
+from pydantic_settings import BaseSettings
 
 from starling_common.kafka.access import PRINCIPAL, Principals, load_services
 from starling_common.kafka.acls import AclsFailed, create, difference, remove
 from starling_common.kafka.security import connection_config
 from starling_common.kafka.topics import load_catalogue
-from starling_common.settings import Kafka
+from starling_common.settings import FROM_ENVIRONMENT, Kafka
 
 
 class AclSettings(BaseSettings):
     """The settings of the step."""
 
-    model_config = SettingsConfigDict(env_prefix="STARLING_", env_nested_delimiter="__", frozen=True, extra="ignore")
+    model_config = FROM_ENVIRONMENT
 
     kafka: Kafka
     acls_principal: Annotated[

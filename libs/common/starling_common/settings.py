@@ -4,10 +4,15 @@ They are read from the environment: `STARLING_KAFKA__BROKERS`, `STARLING_REGISTR
 """
 
 from enum import StrEnum
-from typing import Annotated, Self
+from typing import Annotated, Final, Self
 
 from pydantic import BaseModel, ConfigDict, Field, SecretStr, model_validator
 from pydantic_settings import BaseSettings, SettingsConfigDict
+
+FROM_ENVIRONMENT: Final = SettingsConfigDict(
+    env_prefix="STARLING_", env_nested_delimiter="__", frozen=True, extra="ignore", hide_input_in_errors=True
+)
+"""The configuration of each model that is read from the environment. Its errors name no input, which can be a password."""
 
 
 class Clock(StrEnum):
@@ -251,7 +256,7 @@ class Http(BaseModel):
 class ServiceSettings(BaseSettings):
     """The settings of every service. Values that differ between installations have no default."""
 
-    model_config = SettingsConfigDict(env_prefix="STARLING_", env_nested_delimiter="__", frozen=True, extra="ignore")
+    model_config = FROM_ENVIRONMENT
 
     kafka: Kafka
     registry: SchemaRegistry

@@ -4,9 +4,9 @@ from pathlib import Path
 from typing import Annotated, Self
 
 from pydantic import BaseModel, ConfigDict, Field, model_validator
-from pydantic_settings import BaseSettings, SettingsConfigDict
+from pydantic_settings import BaseSettings
 
-from starling_common.settings import Http
+from starling_common.settings import FROM_ENVIRONMENT, Http
 
 STAGE = "scaler"
 
@@ -50,7 +50,7 @@ class ScaledSegmenter(ScaledStage):
 class ScalerSettings(BaseSettings):
     """Settings of one scaler. It connects to Kubernetes and to workers alone, and so has none of the other connections."""
 
-    model_config = SettingsConfigDict(env_prefix="STARLING_", env_nested_delimiter="__", frozen=True, extra="ignore")
+    model_config = FROM_ENVIRONMENT
 
     http: Http
     instance_id: Annotated[str, Field(min_length=1, description="unique name of this process, such as the name of its pod")]

@@ -11,9 +11,9 @@ from pathlib import Path
 from typing import Any, Final
 
 from pydantic import SecretStr
-from pydantic_settings import BaseSettings, SettingsConfigDict
+from pydantic_settings import BaseSettings
 
-from starling_common.settings import KafkaSecurity, SaslMechanism
+from starling_common.settings import FROM_ENVIRONMENT, KafkaSecurity, SaslMechanism
 from starling_common.tls import tls_context
 
 _LOGIN_MODULES: Final = {
@@ -28,7 +28,7 @@ _ALERT_SECONDS: Final = 1.0
 
 
 class _Environment(BaseSettings):
-    model_config = SettingsConfigDict(env_prefix="STARLING_", env_nested_delimiter="__", frozen=True, extra="ignore")
+    model_config = FROM_ENVIRONMENT
 
     kafka: KafkaSecurity = KafkaSecurity()
 

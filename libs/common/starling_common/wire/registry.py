@@ -8,10 +8,10 @@ from typing import Final
 
 from confluent_kafka.schema_registry import Schema, SchemaRegistryClient
 from confluent_kafka.schema_registry.error import SchemaRegistryError
-from pydantic_settings import BaseSettings, SettingsConfigDict
+from pydantic_settings import BaseSettings
 
 from starling_common.failures import InstallationFailure
-from starling_common.settings import RegistrySecurity
+from starling_common.settings import FROM_ENVIRONMENT, RegistrySecurity
 from starling_common.wire.codec import Codec, UnknownSchema, schema_text
 
 _UNKNOWN_SECONDS: Final = 300.0
@@ -20,7 +20,7 @@ _MOST_UNKNOWN: Final = 10_000
 
 
 class _Environment(BaseSettings):
-    model_config = SettingsConfigDict(env_prefix="STARLING_", env_nested_delimiter="__", frozen=True, extra="ignore")
+    model_config = FROM_ENVIRONMENT
 
     registry: RegistrySecurity = RegistrySecurity()
 

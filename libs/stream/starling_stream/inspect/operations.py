@@ -14,10 +14,10 @@ from pathlib import Path
 from typing import Final
 
 from confluent_kafka import KafkaException
-from pydantic_settings import BaseSettings, SettingsConfigDict
+from pydantic_settings import BaseSettings
 
 from starling_common.kafka.clients import BrokerUnavailable
-from starling_common.settings import Cassandra, Kafka, SchemaRegistry
+from starling_common.settings import FROM_ENVIRONMENT, Cassandra, Kafka, SchemaRegistry
 from starling_common.wire import RegistryUnavailable, SchemaMissing
 from starling_stream.inspect import positions
 from starling_stream.inspect.audit import Audit, NoStates, Readable, Source
@@ -31,7 +31,7 @@ _POLL_SECONDS: Final = 0.5
 class OperationSettings(BaseSettings):
     """The settings of the commands."""
 
-    model_config = SettingsConfigDict(env_prefix="STARLING_", env_nested_delimiter="__", frozen=True, extra="ignore")
+    model_config = FROM_ENVIRONMENT
 
     kafka: Kafka
     registry: SchemaRegistry
