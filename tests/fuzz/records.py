@@ -18,6 +18,7 @@ from starling_common.kafka.topics import (
     DELIVERY,
     DELIVERY_DEFINITIONS,
     INGEST_TOPICS,
+    LAKE_DEFINITIONS,
     LIST_DEFINITIONS,
     LIST_MEMBERSHIP,
     PRODUCTS,
@@ -56,7 +57,15 @@ TOPICS: Final[Mapping[str, tuple[str, ...]]] = {
     "projector": ("events.profile", "segments.membership", "segments.progress", "events.behaviour", "events.delivery"),
     "delivery": ("segments.membership", "delivery.retry"),
     "profiles": ("events.behaviour",),
-    "definitions": (SEGMENT_DEFINITIONS, TRAIT_DEFINITIONS, WEBHOOK_DEFINITIONS, LIST_DEFINITIONS, DELIVERY_DEFINITIONS, PRODUCTS),
+    "definitions": (
+        SEGMENT_DEFINITIONS,
+        TRAIT_DEFINITIONS,
+        WEBHOOK_DEFINITIONS,
+        LIST_DEFINITIONS,
+        DELIVERY_DEFINITIONS,
+        LAKE_DEFINITIONS,
+        PRODUCTS,
+    ),
     "watermarks": (WATERMARKS,),
 }
 """Door -> the topics that it attacks. `stream.clock` is left out: a record there is the order of an operator."""

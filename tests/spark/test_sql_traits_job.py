@@ -7,25 +7,29 @@ from collections.abc import Iterator, Sequence
 from contextlib import suppress
 from datetime import UTC, datetime, timedelta
 from typing import Any
+from unittest.mock import ANY
 
 import pandas as pd
 import pytest
-from pyspark.sql import SparkSession, types
+from pyspark.sql import SparkSession, functions, types
 
 from starling_api.traits.sql import SqlTraitRow
 from starling_api.traits.sql_store import CassandraSqlTraits
 from starling_common.cassandra.database import Database
+from starling_common.cassandra.read_models import EVENT_TYPE
 from starling_common.kafka.topics import AGGREGATES
 from starling_common.settings import Clock
 from starling_common.testing import own_keyspace
 from starling_common.values import deterministic_id
 from starling_common.wire import Registry
-from starling_rules.sql_traits.runs import ACTIVE, FAILED, REFUSED, TraitSql, run_id
+from starling_rules.sql.event_types import Property
+from starling_rules.sql.runs import ACTIVE, FAILED, REFUSED, TraitSql, run_id
 from starling_spark.jobs.sql_traits.job import Limits, Place, SqlTraitJob
 from starling_spark.jobs.sql_traits.plan import PlanRefused, check_plan
 from starling_spark.jobs.sql_traits.results import TABLE, Target
 from starling_spark.jobs.sql_traits.store import Computed, Run, RunStore
 from starling_spark.jobs.sql_traits.tables import SOURCES, pinned_tables
+from starling_spark.jobs.sql_traits.typed import typed
 from starling_spark.jobs.sql_traits.values import json_values
 from starling_spark.kafka.codec import topic_schemas
 from starling_spark.kafka.sinks import Letters
@@ -123,6 +127,13 @@ class Rig:
 
     def stored(self) -> int:
         return self.lake.rows(TABLE).count()
+
+
+def declared(rig: Rig, key: str, event_name: str, properties: Sequence[dict[str, Any]], status: str = "defined") -> None:
+    """Write an event type as the projector does."""
+    document = {"key": key, "event": event_name, "properties": properties}
+    statement = "INSERT INTO {ks}.definitions (workspace, kind, key, version, status, document) VALUES (?, ?, ?, 1, ?, ?)"
+    rig.database.write(statement, ("acme", EVENT_TYPE, key, status, json.dumps(document)))
 
 
 @pytest.fixture
@@ -283,6 +294,53 @@ def test_profiles_are_the_newest_and_runs_read_one_snapshot(rig: Rig) -> None:
     rig.ordered("plan", "SELECT user_id, get_json_object(traits, '$.plan') AS value FROM profiles")
     assert rig.perform() == {ACTIVE: 1}
     assert {one["user_id"]: one["value"] for one in rig.published(2)} == {"ann": '"pro"', "bob": '"pro"'}
+
+
+def test_a_statement_reads_the_typed_columns_of_an_event_type(rig: Rig) -> None:
+    revenue = {"name": "revenue", "type": "integer"}
+    declared(rig, "order", "Order Completed", [revenue, {"name": "tax", "type": "number", "archived": True}])
+    declared(rig, "old", "Page", [revenue], status="archived")
+    wrong = {**event("bob", 2, 0), "properties": '{"revenue": "much"}'}
+    rig.add("behaviour_events", [event("ann", 1, 5), event("ann", 2, 7), wrong, event("cid", 2, 9, name="Page")])
+    sql = "SELECT user_id, sum(revenue) AS value FROM event_order GROUP BY user_id"
+    for key, statement in (
+        ("spent", sql),
+        ("taxed", sql.replace("revenue", "tax")),
+        ("old", sql.replace("event_order", "event_old")),
+    ):
+        rig.ordered(key, statement)
+    assert rig.perform() == {ACTIVE: 1, REFUSED: 2}
+    assert {one["user_id"]: one["value"] for one in rig.published(1)} == {"ann": "12"}
+    assert rig.row("spent").users == 1
+    assert "there is no column 'tax'" in str(rig.row("taxed").message)
+    assert "there is no table 'event_old'" in str(rig.row("old").message)
+
+
+def test_a_property_of_another_type_is_null(spark: SparkSession) -> None:
+    names = {"string": "s", "integer": "i", "number": "n", "boolean": "b", "timestamp": "t", "string[]": "l"}
+    at = datetime(2026, 1, 2, 3, 4, 5, tzinfo=UTC)
+    cases: dict[str, dict[str, Any]] = {
+        '"a"': {"s": "a"}, "12": {"s": "12", "i": 12, "n": 12.0}, '"12"': {"s": "12", "i": 12, "n": 12.0},
+        "12.0": {"s": "12.0", "i": 12, "n": 12.0}, "12.5": {"s": "12.5", "n": 12.5}, "1e400": {"s": ANY}, '"NaN"': {"s": "NaN"},
+        "9007199254740993": {"s": "9007199254740993", "i": 9007199254740993, "n": 9007199254740992.0},
+        "true": {"s": "true", "b": True}, '"false"': {"s": "false", "b": False}, '"yes"': {"s": "yes"}, "null": {},
+        '"2026-01-02T03:04:05Z"': {"s": "2026-01-02T03:04:05Z", "t": at}, '"2026-01-02T04:04:05+01:00"': {"s": ANY, "t": at},
+        '"12345"': {"s": "12345", "i": 12345, "n": 12345.0}, '["a", "b"]': {"s": '["a","b"]', "l": ["a", "b"]},
+        '{"a": 1}': {"s": '{"a":1}'}, "[]": {"s": "[]", "l": []},
+    }  # fmt: skip
+    columns_of = typed(functions.col("properties"), [Property(name, kind) for kind, name in names.items()])
+    for value, expected in cases.items():
+        text = "{" + ", ".join(f'"{name}": {value}' for name in names.values()) + "}"
+        rows = spark.createDataFrame([(text,)], "properties string").select(functions.lit(1).alias("x"), *columns_of)
+        [row] = rows.withColumn("t", functions.unix_millis("t")).collect()
+        found = row.asDict()
+        del found["x"]
+        wanted = dict.fromkeys(names.values()) | expected
+        if wanted["t"] is not None:
+            wanted["t"] = int(at.timestamp() * 1000)
+        assert found == wanted, value
+    [broken] = spark.createDataFrame([("{",)], "properties string").select(*columns_of).collect()
+    assert set(broken.asDict().values()) == {None}
 
 
 def test_values_are_json(spark: SparkSession) -> None:

@@ -18,6 +18,7 @@ from starling_cli.commands.pipeline import dlq_app, topics
 from starling_cli.commands.remote.context import context_app
 from starling_cli.commands.remote.credentials import tokens_app, write_keys_app
 from starling_cli.commands.remote.definitions import definitions_app
+from starling_cli.commands.remote.event_types import event_types_app
 from starling_cli.commands.remote.imports import imports_app
 from starling_cli.commands.remote.outcomes import outcomes
 from starling_cli.commands.remote.people import audit, feed, users_app
@@ -38,8 +39,8 @@ EXTENSIONS: Final = "starling.commands"
 """Group of the entry points by which other packages add a command. Each names a function with the options of typer."""
 
 REMOTE_COMMANDS: Final = frozenset({
-    "audit", "campaigns", "definitions", "feed", "import", "lists", "outcomes", "secrets", "segments", "targets", "tokens",
-    "traits", "users", "webhooks", "write-keys",
+    "audit", "campaigns", "definitions", "event-types", "feed", "import", "lists", "outcomes", "secrets", "segments", "targets",
+    "tokens", "traits", "users", "webhooks", "write-keys",
 })  # fmt: skip
 """The commands that talk to the API alone, and so to any installation."""
 
@@ -64,6 +65,7 @@ def build_app() -> typer.Typer:
     app.add_typer(imports_app, name="import")
     app.add_typer(segments_app, name="segments")
     app.add_typer(traits_app, name="traits")
+    app.add_typer(event_types_app, name="event-types")
     app.add_typer(lists_app, name="lists")
     app.add_typer(campaigns_app, name="campaigns")
     app.add_typer(webhooks_app, name="webhooks")

@@ -19,7 +19,13 @@ class Kind(NamedTuple):
 
 SEGMENT: Final = Kind("segment", "/v1/segments")
 WEBHOOK: Final = Kind("webhook", "/v1/webhooks")
-KINDS: Final = (Kind("list", "/v1/lists", put_creates=True), Kind("computed-trait", "/v1/computed-traits"), SEGMENT, WEBHOOK)
+KINDS: Final = (
+    Kind("list", "/v1/lists", put_creates=True),
+    Kind("event-type", "/v1/event-types"),
+    Kind("computed-trait", "/v1/computed-traits"),
+    SEGMENT,
+    WEBHOOK,
+)
 """Every kind; a definition refers to those of earlier kinds only, and a segment to other segments too."""
 
 SERVER_FIELDS: Final = frozenset({
@@ -134,6 +140,21 @@ def _unique(found: Sequence[Definition], place: str) -> list[Definition]:
     return ordered(found)
 
 
+def documents_in(text: str | bytes, one: str, several: str) -> list[dict[str, Any]]:
+    """Return the documents of a file, which contains one JSON object or a list of them. `one`, `several`: how an error names them.
+
+    Raises: NotPossible.
+    """
+    try:
+        found = json.loads(text)
+    except (ValueError, RecursionError) as error:  # bytes that are no UTF-8 are a ValueError
+        raise NotPossible(f"the file is not JSON: {error}") from error
+    listed = found if isinstance(found, list) else [found]
+    if not all(isinstance(each, dict) for each in listed):
+        raise NotPossible(f"the file must contain {one} (a JSON object) or a list of {several}")
+    return listed
+
+
 def _definition(place: str, text: str) -> Definition:
     try:
         parsed = json.loads(text)
@@ -155,5 +176,5 @@ def _definition(place: str, text: str) -> Definition:
 
 def needs_new(errors: Sequence[tuple[str, str]], new: Iterable[str]) -> bool:
     """Return whether each error (code and message) is a reference to a definition with a new key."""
-    keys = [repr(name) for key in new for name in (key, f"computed.{key}")]
+    keys = [repr(name) for key in new for name in (key, f"computed.{key}", f"event_{key}")]
     return bool(errors) and all(code.startswith("unknown_") and any(key in text for key in keys) for code, text in errors)

@@ -11,7 +11,7 @@ from starling_api.backfills.routes import backfill_router
 from starling_api.campaigns.routes import campaign_routes, policy_routes
 from starling_api.credentials.bodies import TOKEN, WRITE_KEY
 from starling_api.credentials.routes import credential_routes
-from starling_api.definitions.kinds import CAMPAIGNS, SEGMENTS, TARGETS, TRAITS, WEBHOOKS
+from starling_api.definitions.kinds import CAMPAIGNS, EVENT_TYPES, SEGMENTS, TARGETS, TRAITS, WEBHOOKS
 from starling_api.definitions.rotation_routes import rotation_routes
 from starling_api.definitions.routes import batch_routes, definition_routes, lifecycle_routes, webhook_routes
 from starling_api.feed.routes import feed_router
@@ -97,6 +97,7 @@ def _routers(metrics: Metrics, alive: Checks, ready: Checks) -> Sequence[APIRout
         lifecycle_routes(SEGMENTS, "/v1/segments", Role.EDITOR),
         definition_routes(TRAITS, "/v1/computed-traits", Role.EDITOR),
         trait_run_router,
+        definition_routes(EVENT_TYPES, "/v1/event-types", Role.EDITOR),
         # A webhook sends personal data to an external address, so it needs an admin.
         definition_routes(WEBHOOKS, "/v1/webhooks", Role.ADMIN),
         webhook_routes(WEBHOOKS, "/v1/webhooks", Role.ADMIN),

@@ -326,6 +326,21 @@ def test_the_life_of_a_computed_trait(client: Client, stack: Stack) -> None:
     assert is_problem(client.call("GET", "/v1/computed-traits/nothing"), 404, "unknown_computed_trait")
 
 
+def test_the_life_of_an_event_type(client: Client, stack: Stack) -> None:
+    order = {"key": "order", "event": "Order Completed", "properties": [{"name": "revenue", "type": "number"}]}
+    made = client.call("POST", "/v1/event-types", order, role="marketer")
+    assert (made.status_code, made.json() | order) == (201, made.json())
+    sql = "SELECT user_id, sum(revenue) AS value FROM event_order GROUP BY user_id"
+    spent = {"key": "spent", "sql": sql, "schedule": "0 * * * *"}
+    assert client.call("POST", "/v1/computed-traits", spent).status_code == 201
+    assert client.call("GET", "/v1/event-types/order").json()["used_by"] == ["spent"]
+    assert is_problem(client.call("DELETE", "/v1/event-types/order"), 409, "in_use")
+    client.call("DELETE", "/v1/computed-traits/spent")
+    assert client.call("DELETE", "/v1/event-types/order").status_code == 204
+    records = published(stack, "lake.definitions", client.workspace)
+    assert [(one["kind"], one["action"]) for one in records] == [("event_type", "DEFINED"), ("event_type", "ARCHIVED")]
+
+
 def test_the_life_of_a_webhook(client: Client, stack: Stack) -> None:
     client.call("POST", "/v1/segments", BUYERS)
     made = client.call("POST", "/v1/webhooks", {"key": "shop", "url": "https://shop.example/hook", "segments": ["buyers"]})

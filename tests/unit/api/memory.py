@@ -61,7 +61,7 @@ from starling_messages.person import SuppressionOf
 from starling_messages.state import PersonState
 from starling_projector.projection.rows import Position, rows_of
 from starling_rules.ledger import Run
-from starling_rules.sql_traits.runs import WAITING, TraitSql
+from starling_rules.sql.runs import WAITING, TraitSql
 from tests.unit.api.memory_states import MemoryPasts, MemoryStates
 
 AUTHOR = Author(Workspace("acme"), "marketer-1", "correlation-1")

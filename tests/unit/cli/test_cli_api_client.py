@@ -4,7 +4,7 @@ import httpx
 import pytest
 
 from starling_cli.api_client import ApiClient, ApiRefused
-from starling_cli.commands.remote.segments import definitions
+from starling_cli.definitions import documents_in
 from starling_local.errors import NotPossible
 
 
@@ -93,15 +93,15 @@ def test_a_user_id_with_a_slash_stays_one_part_of_the_path() -> None:
 
 
 def test_a_file_holds_one_segment_or_a_list() -> None:
-    assert definitions('{"key": "a"}') == [{"key": "a"}]
-    assert definitions('{"key": "ä"}'.encode()) == [{"key": "ä"}]
-    assert definitions('[{"key": "a"}, {"key": "b"}]') == [{"key": "a"}, {"key": "b"}]
+    assert documents_in('{"key": "a"}', "a segment", "segments") == [{"key": "a"}]
+    assert documents_in('{"key": "ä"}'.encode(), "a segment", "segments") == [{"key": "ä"}]
+    assert documents_in('[{"key": "a"}, {"key": "b"}]', "a segment", "segments") == [{"key": "a"}, {"key": "b"}]
 
 
 @pytest.mark.parametrize("text", ["{", "[1]", '"a"', b'{"key": "\xff"}', b"\x80", "[" * 100_000])
 def test_another_file_is_refused(text: str | bytes) -> None:
     with pytest.raises(NotPossible):
-        definitions(text)
+        documents_in(text, "a segment", "segments")
 
 
 class Limited:

@@ -9,7 +9,7 @@ from typer.testing import Result
 
 from starling_api.definitions.kinds import READ_ONLY
 from starling_cli.commands.remote import definitions as commands
-from starling_cli.definitions import KINDS, SERVER_FIELDS, Definition, needs_new, ordered, read_lines
+from starling_cli.definitions import SEGMENT, SERVER_FIELDS, Definition, needs_new, ordered, read_lines
 from starling_local.errors import NotPossible, UserError
 from tests.unit.api.calls import call
 from tests.unit.api.memory import World
@@ -113,7 +113,7 @@ def test_a_refused_definition_does_not_stop_the_others(file: Path, monkeypatch: 
     ("text", "message"),
     [
         ("{", "line 1 is not JSON"),
-        ("\n[]", "line 2: .kind. must be one of list, computed-trait, segment, webhook"),
+        ("\n[]", "line 2: .kind. must be one of list, event-type, computed-trait, segment, webhook"),
         ('{"kind": "campaign"}', "must be one of"),
         ('{"kind": "list", "document": {"name": "x"}}', "line 1: .document. must be an object with a key"),
         ('{"kind": "list", "document": {"key": "a"}, "pause": true}', "'pause' is unknown"),
@@ -151,7 +151,7 @@ def test_a_directory_has_a_file_a_definition_and_is_applied_as_the_file(
 
 def test_segments_that_use_one_another_keep_an_order() -> None:
     """The API refuses a cycle; the file may contain one."""
-    segment = KINDS[2]
+    segment = SEGMENT
     found: list[Any] = [Definition(segment, {"key": key, "where": {"segment": used}}) for key, used in (("a", "b"), ("b", "a"))]
     assert {one.document["key"] for one in ordered(found)} == {"a", "b"}
 
@@ -166,3 +166,19 @@ def test_only_references_to_new_keys_are_expected() -> None:
 
 def test_the_fields_of_an_installation_are_those_that_the_api_writes() -> None:
     assert READ_ONLY | {"as_of", "secret"} == SERVER_FIELDS
+
+
+def test_an_event_type_comes_before_the_statement_that_reads_its_table(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    event_type = {"key": "order", "event": "Order Completed", "properties": [{"name": "revenue", "type": "number"}]}
+    sql = "SELECT user_id, sum(revenue) AS value FROM event_order GROUP BY user_id"
+    trait = {"key": "spent", "sql": sql, "schedule": "0 * * * *"}
+    path = tmp_path / "definitions.jsonl"
+    lines = [{"kind": "computed-trait", "document": trait}, {"kind": "event-type", "document": event_type}]
+    path.write_text("\n".join(map(json.dumps, lines)))
+    world = World()
+    assert rows(run(monkeypatch, world, "plan", str(path))) == [
+        ["event-type order", "new"], ["computed-trait spent", "new, uses new definitions"],
+    ]  # fmt: skip
+    done = run(monkeypatch, world, "apply", str(path))
+    assert [line.partition(":")[2].strip() for line in done.stdout.splitlines()] == ["created"] * 2
+    assert [json.loads(line)["kind"] for line in exported(monkeypatch, world).splitlines()] == ["event-type", "computed-trait"]

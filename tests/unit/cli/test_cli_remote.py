@@ -11,7 +11,7 @@ from typer.testing import CliRunner
 
 from starling_cli.app import build_app, options_first
 from starling_cli.commands.common import REMOTE_TOKEN, REMOTE_URL, api_at
-from starling_cli.commands.remote import traits
+from starling_cli.commands.remote import event_types, traits
 from starling_common.sealing import parse_keys
 from starling_local.errors import NotPossible
 from starling_local.instance import NoInstanceError
@@ -116,6 +116,35 @@ def test_computed_traits_of_an_installation(monkeypatch: pytest.MonkeyPatch) -> 
     assert "ltv  2        bootstrapping  Life-time value" in CliRunner().invoke(build_app(), ["traits", "list"]).output
     assert json.loads(CliRunner().invoke(build_app(), ["traits", "show", "ltv"]).output) == trait
     assert "there is no computed trait 'rich'" in str(CliRunner().invoke(build_app(), ["traits", "show", "rich"]).exception)
+
+
+def test_event_types_of_an_installation(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    properties = [{"name": "revenue", "type": "number"}, {"name": "tax", "type": "number", "archived": True}]
+    order = {"key": "order", "version": 2, "event": "Order Completed", "properties": properties}
+    sent: list[object] = []
+
+    class Api:
+        def definitions(self, _path: str) -> list[dict[str, object]]:
+            return [order]
+
+        def definition(self, _path: str, key: str) -> dict[str, object] | None:
+            return order if key == "order" else None
+
+        def put(self, path: str, document: object) -> dict[str, object]:
+            sent.append((path, document))
+            return order
+
+    monkeypatch.setattr(event_types, "api_at", lambda _: Api())
+    assert "order  2        Order Completed  1" in CliRunner().invoke(build_app(), ["event-types", "list"]).output
+    assert json.loads(CliRunner().invoke(build_app(), ["event-types", "show", "order"]).output) == order
+    assert "there is no event type 'x'" in str(CliRunner().invoke(build_app(), ["event-types", "show", "x"]).exception)
+    file = tmp_path / "order.json"
+    file.write_text('{"key": "order"}')
+    done = CliRunner().invoke(build_app(), ["event-types", "apply", str(file)])
+    assert (done.output, sent) == (
+        "order is at version 2; its table in SQL is event_order\n",
+        [("/v1/event-types", {"key": "order"})],
+    )
 
 
 @pytest.mark.parametrize(

@@ -8,10 +8,10 @@ import pytest
 from sqlglot import exp
 
 from starling_common.time.instants import parse_instant
-from starling_rules.sql_traits.runs import ACTIVE, FAILED, RUNNING, WAITING, Queued, TraitSql, is_due, run_id
-from starling_rules.sql_traits.schedule import next_run_ms, schedule_error
-from starling_rules.sql_traits.statement import MAX_CHARACTERS, cleaned, sql_errors
-from starling_rules.sql_traits.words import FUNCTIONS, NODES
+from starling_rules.sql.runs import ACTIVE, FAILED, RUNNING, WAITING, Queued, TraitSql, is_due, run_id
+from starling_rules.sql.schedule import next_run_ms, schedule_error
+from starling_rules.sql.statement import MAX_CHARACTERS, cleaned, sql_errors
+from starling_rules.sql.words import FUNCTIONS, NODES
 
 SPENT = """SELECT e.user_id, sum(CAST(get_json_object(e.properties, '$.revenue') AS DOUBLE)) AS value
 FROM events e

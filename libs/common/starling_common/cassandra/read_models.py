@@ -19,6 +19,7 @@ LIST: Final = "list"
 CAMPAIGN: Final = "campaign"
 TARGET: Final = "target"
 POLICY: Final = "policy"
+EVENT_TYPE: Final = "event_type"
 BACKFILL: Final = "backfill"
 """Not a definition: the completion of a backfill run. It changes no read model."""
 

@@ -23,6 +23,7 @@ TRAIT_DEFINITIONS: Final = "computed-traits.definitions"
 WEBHOOK_DEFINITIONS: Final = "webhooks.definitions"
 LIST_DEFINITIONS: Final = "lists.definitions"
 DELIVERY_DEFINITIONS: Final = "delivery.definitions"
+LAKE_DEFINITIONS: Final = "lake.definitions"
 LIST_MEMBERSHIP: Final = "lists.membership"
 REPEATABLE_STAGES: Final = ("projector", "projector-events")
 """Stages that may process their input again from its start: their writes have no effect the second time."""

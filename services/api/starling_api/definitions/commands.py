@@ -29,16 +29,18 @@ from starling_api.definitions.definition import (
     used_segments,
     users_of,
 )
+from starling_api.definitions.event_types import event_types_in, reading, statements_in
 from starling_api.definitions.kinds import (
     CAMPAIGNS,
+    EVENT_TYPES,
     LISTS,
     SEGMENTS,
     TARGETS,
     TRAITS,
     WEBHOOKS,
-    DeliveryNames,
     Document,
     Kind,
+    Names,
     is_feed,
     new_secret,
 )
@@ -66,6 +68,7 @@ from starling_common.cassandra.read_models import ACTIVE, ARCHIVED, PAUSED
 from starling_common.records.definitions import DISABLED_FIELDS
 from starling_common.sealing import KeyMissing
 from starling_common.time.timezones import DEFAULT
+from starling_rules.sql.event_types import PREFIX
 from starling_segments import DefinitionRefused, FieldError, Known, check_bounds
 
 READ_YOUR_WRITES_SECONDS: Final = 3.0
@@ -534,7 +537,8 @@ class Commands:
         traits = own if kind is TRAITS else self.reader.definitions(author.workspace, TRAITS.name)
         lists = own if kind is LISTS else self.reader.definitions(author.workspace, LISTS.name)
         targets = self.reader.definitions(author.workspace, TARGETS.name) if kind is CAMPAIGNS else ()
-        return DeliveryNames(
+        event_types = self.reader.definitions(author.workspace, EVENT_TYPES.name) if kind in {TRAITS, EVENT_TYPES} else ()
+        return Names(
             segments={one.key: used_segments(one.document) for one in segments if one.status != ARCHIVED},
             computed_traits=frozenset(one.key for one in traits if one.status != ARCHIVED),
             taken_keys=frozenset(one.key for one in own if one.key != except_key),
@@ -545,6 +549,8 @@ class Commands:
             targets={one.key: str(one.document.get("channel")) for one in targets if one.status != ARCHIVED},
             archived_segments=frozenset(one.key for one in segments if one.status == ARCHIVED),
             archived_targets=frozenset(one.key for one in targets if one.status == ARCHIVED),
+            event_types=event_types_in(event_types),
+            statements=statements_in(traits) if kind is EVENT_TYPES else (),
         )
 
     def _check_quota(self, kind: Kind, author: Author, changed: Mapping[str, Mapping[str, Any]]) -> None:
@@ -556,6 +562,9 @@ class Commands:
         if kind is TARGETS:
             campaigns = self.reader.definitions(author.workspace, CAMPAIGNS.name)
             return [one.key for one in campaigns if one.status != ARCHIVED and one.document.get("target") == key]
+        if kind is EVENT_TYPES:
+            traits = self.reader.definitions(author.workspace, TRAITS.name)
+            return [one.key for one in reading(PREFIX + key, statements_in(traits))]
         if kind.name not in USES:
             return []
         return users_of(kind.name, key, self.reader.definitions(author.workspace, SEGMENTS.name))

@@ -12,7 +12,7 @@ from starling_common.records.definitions import action_before, status_after
 from starling_common.time.instants import format_instant
 from starling_common.values import Workspace, deterministic_id
 from starling_common.wire import Record
-from starling_rules.sql_traits.runs import FAILED, REFUSED, RUNNING, WAITING
+from starling_rules.sql.runs import FAILED, REFUSED, RUNNING, WAITING
 from starling_segments import FieldError
 
 PAUSED_ACTION: Final = "PAUSED"

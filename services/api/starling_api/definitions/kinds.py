@@ -7,6 +7,16 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Final
 
+from starling_api.definitions.event_types import (
+    FIELDS as EVENT_TYPE_FIELDS,
+)
+from starling_api.definitions.event_types import (
+    Statement,
+    broken_errors,
+    event_type_fields,
+    same_types,
+    taken_errors,
+)
 from starling_api.definitions.sql_traits import SQL_FIELDS, is_sql, same_language, sql_fields
 from starling_api.definitions.webhook_fields import (
     batch_errors,
@@ -31,10 +41,11 @@ from starling_campaigns import (
 from starling_campaigns.channels import AUDIENCE, CHANNELS_WITHOUT_CAMPAIGNS, KAFKA
 from starling_campaigns.definitions.policy import POLICY_KEY
 from starling_campaigns.definitions.targets import CHANNEL_FIELDS, HTTP
-from starling_common.cassandra.read_models import CAMPAIGN, COMPUTED_TRAIT, LIST, POLICY, SEGMENT, TARGET, WEBHOOK
+from starling_common.cassandra.read_models import CAMPAIGN, COMPUTED_TRAIT, EVENT_TYPE, LIST, POLICY, SEGMENT, TARGET, WEBHOOK
 from starling_common.http.web_address import parse_web_address
 from starling_common.kafka.topics import (
     DELIVERY_DEFINITIONS,
+    LAKE_DEFINITIONS,
     LIST_DEFINITIONS,
     SEGMENT_DEFINITIONS,
     TRAIT_DEFINITIONS,
@@ -44,6 +55,7 @@ from starling_common.kafka.topics import (
 from starling_common.sealing import is_sealed
 from starling_policy.campaign import OTHER_FIELDS_OF_CAMPAIGN, POLICY_FIELDS_OF_CAMPAIGN
 from starling_policy.document import POLICY_FIELDS
+from starling_rules.sql.event_types import EventType, with_event_types
 from starling_segments import DefinitionRefused, FieldError, Known, parse_measure, parse_segment
 from starling_segments.language.validation import Location, Validation
 from starling_segments.parse.document import KEY_PATTERN, LABELS, MAX_NAME_CHARACTERS, description_errors, read_labels
@@ -89,29 +101,38 @@ class Kind:
 
 
 @dataclass(frozen=True)
-class DeliveryNames(Known):
-    """The names to which a campaign may refer, beyond those of a segment. `targets`: key -> channel."""
+class Names(Known):
+    """The names to which a definition may refer, beyond those of a segment. `targets`: key -> channel.
+
+    `event_types`: those in force; `statements`: those in force that may read their tables.
+    """
 
     targets: Mapping[str, str] = field(default_factory=dict)
     archived_segments: frozenset[str] = frozenset()
     archived_targets: frozenset[str] = frozenset()
+    event_types: Sequence[EventType] = ()
+    statements: Sequence[Statement] = ()
 
     def references(self) -> References:
         """Return the names for the parser of campaigns."""
         return References(self, self.targets, self.archived_segments, self.archived_targets, self.taken_keys)
 
 
+def _event_types(known: Known) -> Sequence[EventType]:
+    return known.event_types if isinstance(known, Names) else ()
+
+
 def read_campaign(document: object, known: Known) -> Document:
     """Return the document of a campaign, without its null fields. Raises: DefinitionRefused."""
     given = _writable(document)
-    parse_campaign(given, known.references() if isinstance(known, DeliveryNames) else References(known))
+    parse_campaign(given, known.references() if isinstance(known, Names) else References(known))
     return {name: value for name, value in given.items() if value is not None}
 
 
 def read_target(document: object, known: Known) -> Document:
     """Return the document of a target, secrets included, without its null fields. Raises: DefinitionRefused."""
     given = _writable(document)
-    target = parse_target(given, known.taken_keys, known.references() if isinstance(known, DeliveryNames) else References(known))
+    target = parse_target(given, known.taken_keys, known.references() if isinstance(known, Names) else References(known))
     if target.channel == KAFKA:
         _refuse_own_topic(target.settings["topic"])
     if is_signing({**target.settings, "channel": target.channel}) and "secret" not in target.settings:
@@ -204,7 +225,7 @@ def read_trait(document: object, known: Known) -> Document:
 
 
 def _sql_trait(given: Document, known: Known, errors: tuple[FieldError, ...]) -> Document:
-    fields, more = sql_fields(given, known.timezone)
+    fields, more = sql_fields(given, known.timezone, with_event_types(_event_types(known)))
     _finish(errors + more + _unknown_field_errors(given, "computed trait in SQL", SQL_FIELDS | {"key", "name"} | LABELS))
     return {"key": given["key"], "name": given.get("name") or given["key"], **fields, **_labels(given)}
 
@@ -244,6 +265,17 @@ def read_list(document: object, known: Known) -> Document:
     errors += _unknown_field_errors(given, LISTS.title, frozenset({"key", "name", "description"}) | LABELS) + _label_errors(given)
     _finish(errors)
     return {"key": given["key"], "name": given.get("name") or given["key"], "description": description or "", **_labels(given)}
+
+
+def read_event_type(document: object, known: Known) -> Document:
+    """Return the document of an event type: `{key, event, description?, properties}`. Raises: DefinitionRefused."""
+    given = _object(document)
+    fields, more = event_type_fields(given)
+    errors = _key_errors(given, known) + more + _label_errors(given)
+    _finish(errors + _unknown_field_errors(given, EVENT_TYPES.title, EVENT_TYPE_FIELDS | LABELS))
+    statements = known.statements if isinstance(known, Names) else ()
+    _finish(taken_errors(fields, _event_types(known)) + broken_errors(fields, _event_types(known), statements))
+    return {**fields, **_labels(given)}
 
 
 def new_secret(random_bytes: bytes) -> str:
@@ -295,6 +327,9 @@ TARGETS: Final = Kind(
 POLICIES: Final = Kind(POLICY, "policy", DELIVERY_DEFINITIONS, POLICY_FIELDS, read_policy)
 
 LISTS: Final = Kind(LIST, "list", LIST_DEFINITIONS, frozenset(), read_list)
+EVENT_TYPES: Final = Kind(
+    EVENT_TYPE, "event type", LAKE_DEFINITIONS, frozenset({"event", "properties"}), read_event_type, followed=same_types
+)
 
 
 def _writable(document: object) -> Any:

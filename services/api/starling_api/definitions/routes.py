@@ -11,7 +11,7 @@ from fastapi.responses import JSONResponse
 from starling_api.audit.audit import changed_by
 from starling_api.definitions.commands import Commands
 from starling_api.definitions.definition import Author, Definition
-from starling_api.definitions.kinds import CAMPAIGNS, LISTS, POLICIES, SEGMENTS, TARGETS, TRAITS, WEBHOOKS, Kind
+from starling_api.definitions.kinds import CAMPAIGNS, EVENT_TYPES, LISTS, POLICIES, SEGMENTS, TARGETS, TRAITS, WEBHOOKS, Kind
 from starling_api.definitions.repository import to_json
 from starling_api.http.access.auth import Role
 from starling_api.http.dependencies import (
@@ -80,6 +80,7 @@ _KINDS: Final = {
     "campaigns": CAMPAIGNS,
     "targets": TARGETS,
     "policy": POLICIES,
+    "event-types": EVENT_TYPES,
 }
 """Collection in the path -> kind of definition, whose revisions the audit log contains."""
 

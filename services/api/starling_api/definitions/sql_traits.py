@@ -4,8 +4,8 @@ from collections.abc import Mapping
 from typing import Any, Final
 from zoneinfo import ZoneInfo
 
-from starling_rules.sql_traits.schedule import schedule_error
-from starling_rules.sql_traits.statement import cleaned, sql_errors
+from starling_rules.sql.schedule import schedule_error
+from starling_rules.sql.statement import Tables, cleaned, sql_errors
 from starling_segments import DefinitionRefused, FieldError
 
 SQL_FIELDS: Final = frozenset({"sql", "schedule", "timezone"})
@@ -23,8 +23,8 @@ def is_runnable(document: Mapping[str, Any]) -> bool:
     return isinstance(document["sql"], str) and schedule_error(document.get("schedule")) is None and not _zone_errors(zone)
 
 
-def sql_fields(given: Mapping[str, Any], timezone: str) -> tuple[dict[str, Any], tuple[FieldError, ...]]:
-    """Return the fields of a SQL trait as they are stored, and their errors. `timezone`: that of the workspace."""
+def sql_fields(given: Mapping[str, Any], timezone: str, tables: Tables) -> tuple[dict[str, Any], tuple[FieldError, ...]]:
+    """Return the fields of a SQL trait as they are stored, and their errors. `timezone` and `tables`: those of the workspace."""
     zone = given.get("timezone") or timezone
     sql, schedule = given["sql"], given.get("schedule")
     errors = _zone_errors(zone)
@@ -36,7 +36,8 @@ def sql_fields(given: Mapping[str, Any], timezone: str) -> tuple[dict[str, Any],
         errors = (*errors, FieldError("/schedule", "bad_schedule", problem, _SCHEDULE))
     text = cleaned(sql)
     errors += tuple(
-        FieldError("/sql", one.code, f"line {one.line}, column {one.column}: {one.reason}", one.cure) for one in sql_errors(text)
+        FieldError("/sql", one.code, f"line {one.line}, column {one.column}: {one.reason}", one.cure)
+        for one in sql_errors(text, tables)
     )
     return {"sql": text, "schedule": schedule, "timezone": zone}, errors
 

@@ -112,7 +112,7 @@ class MessengerBehind(ApiError):
 
 
 class InUse(ApiError):
-    """Segments, or campaigns, use the definition."""
+    """Segments, campaigns or statements in SQL use the definition."""
 
     code = "in_use"
 

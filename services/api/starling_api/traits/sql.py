@@ -10,8 +10,8 @@ from starling_api.http.errors import Archived, BadRequest, NotFound
 from starling_api.ports import InForce
 from starling_common.cassandra.read_models import ARCHIVED, COMPUTED_TRAIT
 from starling_common.time.instants import format_instant
-from starling_rules.sql_traits.runs import RUNNING, UNFINISHED, WAITING, Queued, TraitSql, is_due, run_id
-from starling_rules.sql_traits.schedule import next_run_ms
+from starling_rules.sql.runs import RUNNING, UNFINISHED, WAITING, Queued, TraitSql, is_due, run_id
+from starling_rules.sql.schedule import next_run_ms
 
 Document = dict[str, Any]
 

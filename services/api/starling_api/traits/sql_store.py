@@ -5,7 +5,7 @@ from typing import Final
 
 from starling_api.traits.sql import SqlTraitRow
 from starling_common.cassandra.database import Database
-from starling_rules.sql_traits.runs import WAITING, TraitSql
+from starling_rules.sql.runs import WAITING, TraitSql
 
 _COLUMNS: Final = ", ".join(SqlTraitRow._fields)
 _EVERY: Final = f"SELECT {_COLUMNS} FROM {{ks}}.sql_traits"  # noqa: S608 - the names of our columns

@@ -7,7 +7,8 @@ from typing import Any, Final
 
 from starling_api.campaigns.broadcasts import shown_broadcast
 from starling_api.definitions.definition import ACTIVE, BOOTSTRAPPING, USES, Definition, plain_status, segment_status, users_of
-from starling_api.definitions.kinds import CAMPAIGNS, SEGMENTS, TRAITS, Kind
+from starling_api.definitions.event_types import reading, statements_in
+from starling_api.definitions.kinds import CAMPAIGNS, EVENT_TYPES, SEGMENTS, TRAITS, Kind
 from starling_api.definitions.sql_traits import is_sql
 from starling_api.http.errors import HistoryOff, NotFound
 from starling_api.http.pagination import PageOf, cut
@@ -15,6 +16,7 @@ from starling_api.ports import AudienceReader, ComputedProgress, DefinitionReade
 from starling_common.cassandra.read_models import ARCHIVED
 from starling_common.time.instants import format_instant
 from starling_messages.broadcast_progress import Written
+from starling_rules.sql.event_types import PREFIX
 
 Document = dict[str, Any]
 
@@ -71,6 +73,9 @@ class Queries:
         document = _with_status(kind, workspace, found, progress, self.partitions, computed)
         if kind.name in USES:
             document["used_by"] = users_of(kind.name, key, self.reader.definitions(workspace, SEGMENTS.name))
+        if kind is EVENT_TYPES:
+            traits = self.reader.definitions(workspace, TRAITS.name)
+            document["used_by"] = [one.key for one in reading(PREFIX + key, statements_in(traits))]
         if document["status"] == "backfilling" and (backfill := self.backfill_of(workspace, key, found.version)) is not None:
             document["backfill"] = backfill
         if computed is not None and document["status"] == BOOTSTRAPPING:

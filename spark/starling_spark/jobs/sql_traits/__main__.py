@@ -4,7 +4,7 @@ import sys
 from threading import Event, Thread
 
 from starling_common.telemetry.logs import configure_logs
-from starling_rules.sql_traits.runs import WAITING
+from starling_rules.sql.runs import WAITING
 from starling_spark.jobs.sql_traits.job import SqlTraitJob
 from starling_spark.jobs.sql_traits.settings import SqlTraitsSettings
 from starling_spark.jobs.sql_traits.wiring import sql_trait_job

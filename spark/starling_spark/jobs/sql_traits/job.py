@@ -19,8 +19,9 @@ from pyspark.sql import DataFrame, SparkSession
 from starling_common.settings import Clock
 from starling_common.telemetry.logs import log
 from starling_common.time.instants import wall_clock_ms
-from starling_rules.sql_traits.runs import ACTIVE, FAILED, MAX_ATTEMPTS, REFUSED, WAITING
-from starling_rules.sql_traits.statement import AS_OF, sql_errors
+from starling_rules.sql.event_types import with_event_types
+from starling_rules.sql.runs import ACTIVE, FAILED, MAX_ATTEMPTS, REFUSED, WAITING
+from starling_rules.sql.statement import AS_OF, sql_errors, tables_read
 from starling_spark.jobs.sql_traits.plan import PlanRefused, check_plan, scanned_bytes
 from starling_spark.jobs.sql_traits.results import Results, Target
 from starling_spark.jobs.sql_traits.store import Computed, Run, RunStore
@@ -139,13 +140,16 @@ class SqlTraitJob:
         return Computed(now_ms if self._place.clock is Clock.WALL else run.as_of_ms or 0, now_ms, 0, 0)
 
     def _computed(self, run: Run) -> Computed:
-        errors = sql_errors(run.sql)
+        event_types = self._store.event_types(run.workspace)
+        errors = sql_errors(run.sql, with_event_types(event_types))
         if errors:
             first = errors[0]
             raise NotRun(REFUSED, f"line {first.line}, column {first.column}: {first.reason}: {first.cure}")
+        read = tables_read(run.sql)
         session = self._session(run)
         try:
-            tables = pinned_tables(Lake(session, self._place.namespace), run.workspace)
+            lake, used = Lake(session, self._place.namespace), [one for one in event_types if one.table in read]
+            tables = pinned_tables(lake, run.workspace, used)
             at_ms = as_of_ms(tables, self._place.clock)
             for name, rows in tables.items():
                 rows.createOrReplaceTempView(name)

@@ -1,6 +1,6 @@
 """Adapter: the second check of a statement, on the plan that Spark made of it: what it reads, computes and joins, and how much.
 
-The syntax is checked before (`starling_rules.sql_traits.statement`). A difference between that parser and Spark's must not lead to
+The syntax is checked before (`starling_rules.sql.statement`). A difference between that parser and Spark's must not lead to
 a statement with another effect.
 """
 

@@ -8,7 +8,7 @@ from pyspark.sql import DataFrame, SparkSession, functions, types
 
 from starling_common.time.instants import wall_clock_ms
 from starling_common.values import deterministic_id, record_key
-from starling_rules.sql_traits.runs import PRODUCED_BY
+from starling_rules.sql.runs import PRODUCED_BY
 from starling_spark.jobs.sql_traits.store import Run
 from starling_spark.jobs.sql_traits.values import USER, VALUE, changed
 from starling_spark.kafka.codec import Wire

@@ -1,10 +1,13 @@
-"""Adapter: the runs of SQL traits in Cassandra, which the API queues. Every method may raise DatabaseUnavailable."""
+"""Adapter: the runs of SQL traits and the event types in Cassandra. Every method may raise DatabaseUnavailable."""
 
+import json
 from typing import Final, NamedTuple
 
 from starling_common.cassandra.database import Database
+from starling_common.cassandra.read_models import ARCHIVED, EVENT_TYPE
 from starling_common.time.instants import wall_clock_ms
-from starling_rules.sql_traits.runs import RUNNING, UNFINISHED, WAITING
+from starling_rules.sql.event_types import EventType, event_type_of
+from starling_rules.sql.runs import RUNNING, UNFINISHED, WAITING
 
 
 class Run(NamedTuple):
@@ -40,6 +43,7 @@ class Computed(NamedTuple):
 
 _COLUMNS: Final = ", ".join(Run._fields)
 _ALL: Final = f"SELECT {_COLUMNS} FROM {{ks}}.sql_traits"  # noqa: S608 - the names of our columns
+_EVENT_TYPES: Final = "SELECT status, document FROM {ks}.definitions WHERE workspace = ? AND kind = ?"
 _OWN: Final = "WHERE workspace = ? AND key = ? IF run = ?"
 _BEGIN: Final = f"UPDATE {{ks}}.sql_traits SET state = ?, attempts = ? {_OWN} AND state IN (?, ?)"  # noqa: S608 - as above
 _COMPUTED: Final = f"UPDATE {{ks}}.sql_traits SET as_of_ms = ?, computed_at_ms = ?, users = ?, scanned_bytes = ? {_OWN}"  # noqa: S608 - as above
@@ -61,6 +65,12 @@ class RunStore:
         """Return the runs that wait or were interrupted, in the order in which they were queued."""
         found = [Run(**row) for row in self._database.read(_ALL)]
         return sorted((run for run in found if run.state in UNFINISHED), key=lambda run: (run.queued_at_ms, run.workspace, run.key))
+
+    def event_types(self, workspace: str) -> list[EventType]:
+        """Return the event types of a workspace that are not archived."""
+        rows = self._database.read(_EVENT_TYPES, (workspace, EVENT_TYPE))
+        found = [event_type_of(json.loads(row["document"])) for row in rows if row["status"] != ARCHIVED]
+        return [one for one in found if one is not None]
 
     def begin(self, run: Run) -> bool:
         """Begin a run once more; return False if it is not the newest one any more."""

@@ -1,13 +1,15 @@
 """Adapter: the tables of a workspace for its SQL traits, from pinned snapshots of the lake: DataFrame out."""
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from typing import Final
 
 from pyspark.sql import Column, DataFrame, functions
 
 from starling_common.settings import Clock
 from starling_common.time.instants import wall_clock_ms
-from starling_rules.sql_traits.tables import EVENTS, MEMBERSHIP_CHANGES, PROFILES, TABLES
+from starling_rules.sql.event_types import COLUMNS, EventType
+from starling_rules.sql.tables import EVENTS, MEMBERSHIP_CHANGES, PROFILES, TABLES
+from starling_spark.jobs.sql_traits.typed import typed
 from starling_spark.lakehouse.iceberg import Lake
 from starling_spark.lakehouse.in_force import event_rows
 
@@ -23,8 +25,11 @@ class NoTables(Exception):
     """The lake lacks a table; the text names it and the cure."""
 
 
-def pinned_tables(lake: Lake, workspace: str) -> Mapping[str, DataFrame]:
-    """Return the tables of a workspace as of now: later commits do not change them. Raises: NoTables."""
+def pinned_tables(lake: Lake, workspace: str, event_types: Iterable[EventType] = ()) -> Mapping[str, DataFrame]:
+    """Return the tables of a workspace as of now: later commits do not change them. Raises: NoTables.
+
+    `event_types`: those whose tables are returned too.
+    """
     missing = [table for table in SOURCES.values() if not lake.exists(table)]
     if missing:
         raise NoTables(f"the lake has no table {missing[0]} yet: start the job `lake`")
@@ -35,7 +40,8 @@ def pinned_tables(lake: Lake, workspace: str) -> Mapping[str, DataFrame]:
         PROFILES: _newest(changes),
         MEMBERSHIP_CHANGES: lake.rows(table, lake.snapshot(table)).where(_is_in(workspace)),
     }
-    return {name: rows.select(*TABLES[name]) for name, rows in found.items()}
+    tables = {name: rows.select(*TABLES[name]) for name, rows in found.items()}
+    return tables | {one.table: _of_type(tables[EVENTS], one) for one in event_types}
 
 
 def as_of_ms(tables: Mapping[str, DataFrame], clock: Clock) -> int:
@@ -44,6 +50,11 @@ def as_of_ms(tables: Mapping[str, DataFrame], clock: Clock) -> int:
         return wall_clock_ms()
     row = tables[EVENTS].agg(functions.max(functions.unix_millis("event_time"))).collect()[0]
     return int(row[0] or 0)
+
+
+def _of_type(events: DataFrame, event_type: EventType) -> DataFrame:
+    own = events.where(functions.col("name") == functions.lit(event_type.event))
+    return own.select(*COLUMNS, *typed(functions.col("properties"), event_type.properties))
 
 
 def _events(lake: Lake, table: str, workspace: str) -> DataFrame:

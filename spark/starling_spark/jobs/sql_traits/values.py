@@ -4,7 +4,7 @@ from typing import Final
 
 from pyspark.sql import Column, DataFrame, functions, types
 
-from starling_rules.sql_traits.tables import RESULT
+from starling_rules.sql.tables import RESULT
 
 USER, VALUE = RESULT
 _LAYOUT: Final = "yyyy-MM-dd'T'HH:mm:ss.SSS'Z'"

@@ -1,15 +1,14 @@
 """Edge: `segments`: the segment API on the command line."""
 
-import json
 from pathlib import Path
-from typing import Annotated, Any
+from typing import Annotated
 
 import typer
 from rich.table import Table
 
 from starling_cli.commands.common import DataDir, api_at, print_line, print_table
 from starling_cli.commands.remote.output import AsJson, print_document, print_items
-from starling_local.errors import NotPossible
+from starling_cli.definitions import documents_in
 
 segments_app = typer.Typer(
     no_args_is_help=True,
@@ -41,7 +40,7 @@ def apply_segments(
 ) -> None:
     """Create the segments of a JSON file (one or a list); an existing segment gets a new version."""
     api = api_at(data_dir)
-    for definition in definitions(file.read_bytes()):
+    for definition in documents_in(file.read_bytes(), "a segment", "segments"):
         made = api.apply(definition)
         print_line(f"{made.get('key', definition.get('key'))} is at version {made.get('version', '?')}, {made.get('status', '?')}")
 
@@ -118,15 +117,3 @@ def cancel_backfill(run: Run, data_dir: DataDir = None) -> None:
 def _change_backfill(run: str, action: str, data_dir: Path | None) -> None:
     changed = api_at(data_dir).change_backfill(run, action)
     print_line(f"{run} is {changed['state']}, requested: {changed['asked']}")
-
-
-def definitions(text: str | bytes) -> list[dict[str, Any]]:
-    """Return the segments of a file, which contains one JSON object or a list of them. Raises NotPossible."""
-    try:
-        found = json.loads(text)
-    except (ValueError, RecursionError) as error:  # bytes that are no UTF-8 are a ValueError
-        raise NotPossible(f"the file is not JSON: {error}") from error
-    listed = found if isinstance(found, list) else [found]
-    if not all(isinstance(one, dict) for one in listed):
-        raise NotPossible("the file must contain a segment (a JSON object) or a list of segments")
-    return listed

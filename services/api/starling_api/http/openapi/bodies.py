@@ -3,6 +3,7 @@
 from collections.abc import Mapping
 from typing import Any, Final
 
+from starling_api.definitions.event_types import MAX_EVENT_BYTES
 from starling_api.definitions.kinds import READ_ONLY
 from starling_api.definitions.webhook_fields import (
     BATCH_DEFAULTS,
@@ -19,11 +20,13 @@ from starling_api.policy.schema import policy_schemas
 from starling_campaigns.definitions.campaign import REQUIRED_FIELDS
 from starling_campaigns.definitions.targets import CHANNEL_FIELDS, COMMON_FIELDS
 from starling_campaigns.schema import campaign_fields, target_schemas
-from starling_common.cassandra.read_models import CAMPAIGN, COMPUTED_TRAIT, LIST, SEGMENT, TARGET, WEBHOOK
+from starling_common.cassandra.read_models import CAMPAIGN, COMPUTED_TRAIT, EVENT_TYPE, LIST, SEGMENT, TARGET, WEBHOOK
 from starling_common.records.credentials import SCOPES
-from starling_rules.sql_traits.schedule import MAX_CHARACTERS as MAX_SCHEDULE_CHARACTERS
-from starling_rules.sql_traits.statement import MAX_CHARACTERS
-from starling_rules.sql_traits.tables import TABLES
+from starling_rules.sql.event_types import KEY_PATTERN as EVENT_TYPE_KEY
+from starling_rules.sql.event_types import MAX_PROPERTIES, NAME_PATTERN, TYPES
+from starling_rules.sql.schedule import MAX_CHARACTERS as MAX_SCHEDULE_CHARACTERS
+from starling_rules.sql.statement import MAX_CHARACTERS
+from starling_rules.sql.tables import TABLES
 from starling_segments import json_schema
 from starling_segments.parse.document import KEY_PATTERN, MAX_NAME_CHARACTERS
 from starling_segments.parse.schema import label_schemas, trait_schema
@@ -97,6 +100,7 @@ DEFINITIONS: Final = {
     WEBHOOK: "WebhookDefinition",
     CAMPAIGN: "CampaignDefinition",
     TARGET: "TargetDefinition",
+    EVENT_TYPE: "EventTypeDefinition",
 }
 """Kind -> the component of the body that creates one."""
 UPDATES: Final = {
@@ -106,6 +110,7 @@ UPDATES: Final = {
     LIST: "ListUpdate",
     CAMPAIGN: "CampaignUpdate",
     TARGET: "TargetUpdate",
+    EVENT_TYPE: "EventTypeUpdate",
 }
 """Kind -> the component of the body that changes one. It accepts the read-only fields, so that a response can be sent back."""
 
@@ -141,6 +146,8 @@ def body_schemas() -> dict[str, Schema]:
         **_trait_bodies(),
         "WebhookDefinition": _body("A new webhook", _WEBHOOK, ["key", "url"]),
         "WebhookUpdate": _body("A changed webhook", _WEBHOOK | read_only(), ["url"]),
+        "EventTypeDefinition": _body("A new event type", _EVENT_TYPE, ["key", "event", "properties"]),
+        "EventTypeUpdate": _body("A changed event type", _EVENT_TYPE | read_only(), ["event", "properties"]),
         "ListUpdate": _body("A new or a changed list", _LIST | read_only(), []),
         "LookupRequest": _body("The users, and the segments, of a look-up", _LOOKUP, ["users"]),
         **policy_schemas(),
@@ -232,6 +239,27 @@ _WEBHOOK: Final[dict[str, Schema]] = {
     **label_schemas(),
 }  # fmt: skip
 _LIST: Final[dict[str, Schema]] = {"key": _KEY, "name": _NAME, "description": {"type": ["string", "null"]}, **label_schemas()}
+_EVENT_TYPE: Final[dict[str, Schema]] = {
+    "key": {"type": "string", "pattern": EVENT_TYPE_KEY, "description": "In SQL the table is event_ and the key"},
+    "event": {"type": "string", "minLength": 1, "maxLength": MAX_EVENT_BYTES, "description": "Name of the event; it never changes"},
+    "description": {"type": ["string", "null"]},
+    "properties": {
+        "type": "array", "maxItems": MAX_PROPERTIES,
+        "description": "A property is never left out, and its type never changes; `archived` removes its column",
+        "items": {
+            "type": "object",
+            "properties": {
+                "name": {"type": "string", "pattern": NAME_PATTERN},
+                "type": {"enum": list(TYPES)},
+                "description": {"type": ["string", "null"]},
+                "archived": {"type": ["boolean", "null"]},
+            },
+            "required": ["name", "type"],
+            "additionalProperties": False,
+        },
+    },
+    **label_schemas(),
+}  # fmt: skip
 _EXPIRY: Final[Schema] = {
     "type": ["string", "null"], "format": "date-time",
     "description": "Instant from which the secret is refused; null: never. A rotation keeps it.",

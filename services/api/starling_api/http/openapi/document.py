@@ -21,6 +21,7 @@ _VERBS: Final = ("get", "put", "post", "delete")
 _TAGS: Final[Mapping[str, str]] = {
     "segments": "Definitions of segments, their members and sizes, previews and diffs",
     "computed traits": "Aggregates over events that Spark keeps in profiles; a segment refers to one as `computed.<key>`",
+    "event types": "Declared properties of events; in SQL an event type is the table `event_<key>` with typed columns",
     "lists": "Uploaded lists of users",
     "users": "Profiles, memberships, events and explanations of single users",
     "feed": "Every membership change, as pages or live",
@@ -66,7 +67,7 @@ _SHORT_NAMES: Final = {
 }
 """Every response refers to these components, so their names are short."""
 _NO_CONTENT: Final = "NoContent"
-_TAGGED: Final = frozenset({"Segment", "Trait", "Webhook", "List", "Campaign", "Target", "Policy"})
+_TAGGED: Final = frozenset({"Segment", "Trait", "Webhook", "List", "Campaign", "Target", "Policy", "EventType"})
 """Schemas whose responses have an ETag."""
 
 

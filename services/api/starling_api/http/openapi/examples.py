@@ -47,6 +47,13 @@ _SQL_TRAIT: Final[Document] = {
         "as_of": None, "ended_at": None, "users": None, "published": None, "scanned_bytes": None, "message": None,
     },
 }  # fmt: skip
+_EVENT_TYPE_BODY: Final[Document] = {
+    "key": "order", "event": "Order Completed", "properties": [
+        {"name": "order_id", "type": "string"}, {"name": "revenue", "type": "number", "description": "In euros"},
+        {"name": "coupons", "type": "string[]"},
+    ],
+}  # fmt: skip
+_EVENT_TYPE: Final[Document] = {**_EVENT_TYPE_BODY, "description": "", **_SERVER}
 _WEBHOOK_BODY: Final[Document] = {"key": "shop", "url": "https://shop.example/hook", "segments": ["repeat-buyers"]}
 _WEBHOOK: Final[Document] = {
     **_WEBHOOK_BODY, "events": ["entered", "exited"], "format": "standard", "batch": None, "rate": None, "headers": {},
@@ -166,6 +173,7 @@ EXAMPLES: Final[dict[str, Example]] = {
     **_definitions("segment", "segments", (_SEGMENT_BODY, {**_SEGMENT_BODY, "name": "Loyal buyers"}), _SEGMENT),
     **_definitions("computed_trait", "computed_traits", (_TRAIT_BODY, _without_key(_TRAIT_BODY)), _TRAIT),
     "run_computed_trait": Example(None, _SQL_TRAIT),
+    **_definitions("event_type", "event_types", (_EVENT_TYPE_BODY, _without_key(_EVENT_TYPE_BODY)), _EVENT_TYPE),
     **_definitions("webhook", "webhooks", (_WEBHOOK_BODY, _without_key(_WEBHOOK_BODY)), _WEBHOOK),
     **_definitions("campaign", "campaigns", (_CAMPAIGN_BODY, _without_key(_CAMPAIGN_BODY)), _CAMPAIGN),
     "create_campaign": Example(_CAMPAIGN_BODY, _CAMPAIGN, {"broadcast": Example(_BROADCAST_BODY, _BROADCAST)}),

@@ -4,7 +4,7 @@ from typing import Annotated, Any, Final, Generic, Literal, TypeVar
 
 from pydantic import BaseModel, Field, RootModel
 
-from starling_common.cassandra.read_models import CAMPAIGN, COMPUTED_TRAIT, LIST, POLICY, SEGMENT, TARGET, WEBHOOK
+from starling_common.cassandra.read_models import CAMPAIGN, COMPUTED_TRAIT, EVENT_TYPE, LIST, POLICY, SEGMENT, TARGET, WEBHOOK
 
 T = TypeVar("T")
 
@@ -89,7 +89,7 @@ class ProblemModel(BaseModel):
     message: str
     success: Literal[False]
     errors: list[FieldErrorModel] | None = Field(default=None, description="Every error of the body or the parameters")
-    used_by: list[str] | None = Field(default=None, description="Of `in_use`: keys of the segments that use the resource")
+    used_by: list[str] | None = Field(default=None, description="Of `in_use`: keys of the definitions that use the resource")
     revision: int | None = Field(default=None, description="Of `version_conflict`: the current revision")
 
 
@@ -107,7 +107,9 @@ class DefinitionModel(BaseModel):
     created_at: str = Field(description=INSTANT)
     updated_at: str = Field(description=INSTANT)
     used_by: list[str] | None = Field(
-        default=None, description="Keys of the segments that use this definition; only in the answer for one key"
+        default=None,
+        description="Keys of the segments that use this definition, or of the computed traits that read an event type; only in the "
+        "answer for one key",
     )
     as_of: str | None = Field(
         default=None,
@@ -275,6 +277,28 @@ class TraitModel(DefinitionModel):
 
 class TraitPageModel(PageModel[TraitModel]):
     """One page of computed traits."""
+
+
+class DeclaredPropertyModel(BaseModel):
+    """A declared property of an event, and the column of its name."""
+
+    name: str = Field(description="Name of the property in events, and of the column")
+    type: Literal["string", "integer", "number", "boolean", "timestamp", "string[]"]
+    description: str | None = None
+    archived: bool | None = Field(default=None, description="true: it has no column, and its name and type stay taken")
+
+
+class EventTypeModel(DefinitionModel):
+    """An event with declared properties. In SQL it is the table `event_<key>` with a typed column for each of them."""
+
+    event: str = Field(description="Name of the event")
+    description: str
+    properties: list[DeclaredPropertyModel]
+    status: Literal["active", "archived"]
+
+
+class EventTypePageModel(PageModel[EventTypeModel]):
+    """One page of event types."""
 
 
 class WebhookBatchModel(BaseModel):
@@ -691,9 +715,9 @@ class AuditPageModel(PageModel[AuditModel]):
 
 MODELS: Final[dict[str, type[DefinitionModel]]] = {
     SEGMENT: SegmentModel, COMPUTED_TRAIT: TraitModel, WEBHOOK: WebhookModel, LIST: ListModel,
-    CAMPAIGN: CampaignModel, TARGET: TargetModel, POLICY: PolicyModel,
+    CAMPAIGN: CampaignModel, TARGET: TargetModel, POLICY: PolicyModel, EVENT_TYPE: EventTypeModel,
 }  # fmt: skip
 PAGES: Final[dict[str, type[BaseModel]]] = {
     SEGMENT: SegmentPageModel, COMPUTED_TRAIT: TraitPageModel, WEBHOOK: WebhookPageModel, LIST: ListPageModel,
-    CAMPAIGN: CampaignPageModel, TARGET: TargetPageModel,
+    CAMPAIGN: CampaignPageModel, TARGET: TargetPageModel, EVENT_TYPE: EventTypePageModel,
 }  # fmt: skip

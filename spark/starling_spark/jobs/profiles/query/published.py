@@ -7,7 +7,7 @@ from confluent_kafka import Message
 from starling_common.headers import header, headers_of
 from starling_common.kafka.topic_range import range_consumer, read_range, spans
 from starling_common.wire import Codec, DecodeError
-from starling_rules.sql_traits.runs import PRODUCED_BY
+from starling_rules.sql.runs import PRODUCED_BY
 from starling_spark.jobs.profiles.query.transform import Topics
 
 Spans = Mapping[tuple[str, int], tuple[int, int]]

@@ -1,19 +1,19 @@
-"""Pure core: the check of the SQL of a trait. It has one SELECT over the tables of its workspace, and no other effect.
+"""Pure core: the check of a statement in SQL. It has one SELECT over the tables of its workspace, and no other effect.
 
 The text itself is executed, so what Spark could read in another way than this check is refused: comments, backslashes, and
 characters without a use in a SELECT. Spark checks its own plan of the statement again (`starling_spark.jobs.sql_traits`).
 """
 
-from collections.abc import Iterator, Sequence
-from typing import Final, NamedTuple
+from collections.abc import Iterator, Mapping, Sequence
+from typing import Final, NamedTuple, TypeAlias
 
 from sqlglot import exp
 from sqlglot.dialects.spark import Spark
 from sqlglot.errors import ParseError, TokenError
 from sqlglot.tokenizer_core import Token, TokenType
 
-from starling_rules.sql_traits.tables import RESULT, TABLES
-from starling_rules.sql_traits.words import BEFORE_PARENTHESIS, FUNCTIONS, NODES, REPLACEMENTS, SYNTAX
+from starling_rules.sql.tables import RESULT, TABLES
+from starling_rules.sql.words import BEFORE_PARENTHESIS, FUNCTIONS, NODES, REPLACEMENTS, SYNTAX
 
 MAX_CHARACTERS: Final = 10_000
 MAX_TOKENS: Final = 1_500
@@ -21,6 +21,8 @@ MAX_NESTING: Final = 12
 """Parentheses within one another. The time of the parser grows fast with them."""
 MAX_JOINS: Final = 8
 AS_OF: Final = "as_of"
+Tables: TypeAlias = Mapping[str, Sequence[str]]
+"""Table -> its columns, in lower case."""
 _MOST_ERRORS: Final = 20
 
 _CLOSED_STRINGS: Final = frozenset({
@@ -49,8 +51,11 @@ def cleaned(text: str) -> str:
     return text.strip().removesuffix(";").rstrip()
 
 
-def sql_errors(text: str) -> list[SqlError]:
-    """Return the errors of a `cleaned` statement in the order of the text, at most 20; empty if it may run."""
+def sql_errors(text: str, tables: Tables = TABLES) -> list[SqlError]:
+    """Return the errors of a `cleaned` statement in the order of the text, at most 20; empty if it may run.
+
+    `tables`: those of its workspace, each with its columns.
+    """
     found = _text_errors(text)
     if found:
         return found
@@ -59,11 +64,24 @@ def sql_errors(text: str) -> list[SqlError]:
     except TokenError as error:
         at = _Place.at(text, min(error.start or 0, len(text)))
         return [SqlError("bad_syntax", *at, "the text cannot be read", "close every quote and parenthesis")]
-    errors = [*_token_errors(text, tokens)] or _parsed_errors(text)
+    errors = [*_token_errors(text, tokens)] or _parsed_errors(text, tables)
     return sorted(dict.fromkeys(errors), key=_order)[:_MOST_ERRORS]
 
 
-def _parsed_errors(text: str) -> list[SqlError]:
+def tables_read(text: str) -> frozenset[str]:
+    """Return the names of the tables that a statement reads, in lower case; none for a text that is no SELECT."""
+    try:
+        trees = Spark().parse(text)
+    except (TokenError, ParseError, RecursionError):
+        return frozenset()
+    tree = trees[0] if len(trees) == 1 else None
+    if not isinstance(tree, exp.Query):
+        return frozenset()
+    parts = {one.alias.lower() for one in tree.find_all(exp.CTE)}
+    return frozenset(one.name.lower() for one in tree.find_all(exp.Table)) - parts
+
+
+def _parsed_errors(text: str, tables: Tables) -> list[SqlError]:
     try:
         trees = Spark().parse(text)
     except ParseError as error:
@@ -73,7 +91,7 @@ def _parsed_errors(text: str) -> list[SqlError]:
     tree = trees[0] if len(trees) == 1 else None
     if not isinstance(tree, exp.Query):
         return [SqlError("not_select", 1, 1, "it is no SELECT", "one SELECT, or WITH and a SELECT")]
-    return [*_tree_errors(text, tree)]
+    return [*_tree_errors(text, tree, tables)]
 
 
 class _Place(NamedTuple):
@@ -122,7 +140,7 @@ def _token_errors(text: str, tokens: Sequence[Token]) -> Iterator[SqlError]:
         at = _Place.at(text, token.start)
         following = tokens[index + 1] if index + 1 < len(tokens) else None
         if token.comments or token.token_type is TokenType.HINT:
-            yield SqlError("comment", *at, "there is a comment or a hint here", "the description of the trait for comments")
+            yield SqlError("comment", *at, "there is a comment or a hint here", "the description or the name for comments")
         elif token.token_type in _CLOSED_STRINGS:
             yield SqlError("bad_literal", *at, "it is no plain text", "a text in single quotes")
         elif token.token_type is TokenType.SEMICOLON:
@@ -171,14 +189,14 @@ def _syntax_error(error: ParseError) -> SqlError:
     return SqlError("bad_syntax", line, column, reason.rstrip("."), "a SELECT in the SQL of Spark")
 
 
-def _tree_errors(text: str, tree: exp.Query) -> Iterator[SqlError]:
+def _tree_errors(text: str, tree: exp.Query, of: Tables) -> Iterator[SqlError]:
     unknown = [node for node in tree.walk() if not _is_allowed(node)]
     for node in unknown:
         yield _node_error(text, node)
     if unknown:
         return
     yield from _result_errors(text, tree)
-    names = _Names(tree)
+    names = _Names(tree, of)
     joins = list(tree.find_all(exp.Join))
     if len(joins) > MAX_JOINS:
         place = _Place.of(text, joins[MAX_JOINS])
@@ -204,7 +222,8 @@ def _node_error(text: str, node: exp.Expr) -> SqlError:
 class _Names:
     """The names in a statement: its subqueries, the tables by their alias, and the columns that it defines."""
 
-    def __init__(self, tree: exp.Query) -> None:
+    def __init__(self, tree: exp.Query, of: Tables) -> None:
+        self.tables = of
         self.ctes = {one.alias.lower() for one in tree.find_all(exp.CTE)}
         self.sources: dict[str, set[str]] = {}
         """Alias -> tables; empty for one that also stands for a subquery."""
@@ -215,7 +234,7 @@ class _Names:
         derived |= {one.alias_or_name.lower() for one in tree.find_all(exp.Table) if one.name.lower() in self.ctes}
         self.derived = derived | self.ctes
         self.defined = {one.alias.lower() for one in tree.find_all(exp.Alias)}
-        self.columns = {column for table in tables for column in TABLES.get(table.name.lower(), ())}
+        self.read = {table.name.lower() for table in tables}
 
 
 def _one(text: str, node: exp.Expr, names: _Names) -> Iterator[SqlError]:
@@ -238,7 +257,7 @@ def _one(text: str, node: exp.Expr, names: _Names) -> Iterator[SqlError]:
             yield SqlError("bad_result", *_Place.of(text, node), "user_id is computed, so it may be the id of no user", cure)
         case exp.With() if node.args.get("recursive"):
             yield SqlError("bad_syntax", *_Place.of(text, node), "RECURSIVE is not allowed", "WITH without it")
-        case exp.CTE() if node.alias.lower() in TABLES:
+        case exp.CTE() if node.alias.lower() in names.tables:
             place = _Place.of(text, node.args["alias"])
             yield SqlError("bad_name", *place, f"{node.alias} is the name of a table", "another name for this part")
 
@@ -246,9 +265,9 @@ def _one(text: str, node: exp.Expr, names: _Names) -> Iterator[SqlError]:
 def _table_errors(text: str, table: exp.Table, names: _Names) -> Iterator[SqlError]:
     at, name = _Place.of(text, table), table.name.lower()
     if table.args.get("db") is not None or not isinstance(table.this, exp.Identifier):
-        yield SqlError("unknown_table", *at, "it names a catalog, a file or a function", "one of " + ", ".join(TABLES))
-    elif name not in TABLES and name not in names.ctes:
-        yield SqlError("unknown_table", *at, f"there is no table {table.name!r}", "one of " + ", ".join(TABLES))
+        yield SqlError("unknown_table", *at, "it names a catalog, a file or a function", "one of " + ", ".join(names.tables))
+    elif name not in names.tables and name not in names.ctes:
+        yield SqlError("unknown_table", *at, f"there is no table {table.name!r}", "one of " + ", ".join(names.tables))
 
 
 def _column_errors(text: str, column: exp.Column, names: _Names) -> Iterator[SqlError]:
@@ -258,9 +277,10 @@ def _column_errors(text: str, column: exp.Column, names: _Names) -> Iterator[Sql
         return
     if qualifier in names.derived or (not qualifier and name in names.defined):
         return
-    known = {one for table in names.sources[qualifier] for one in TABLES.get(table, ())} if qualifier else names.columns
+    read = names.sources[qualifier] if qualifier else names.read
+    known = {one for table in read for one in names.tables.get(table, ())}
     # An unknown table is an error of its own.
-    if name not in known and all(table in TABLES for table in names.sources.get(qualifier, ())):
+    if name not in known and all(table in names.tables for table in read):
         expected = "one of " + ", ".join(sorted(known)) if known else "a column of a table in FROM"
         yield SqlError("unknown_column", *at, f"there is no column {column.name!r}", expected)
 

@@ -3,7 +3,7 @@
 from typing import Final, NamedTuple
 
 from starling_common.values import deterministic_id
-from starling_rules.sql_traits.schedule import next_run_ms
+from starling_rules.sql.schedule import next_run_ms
 
 WAITING: Final = "waiting"
 RUNNING: Final = "running"

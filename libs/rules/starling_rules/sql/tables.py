@@ -1,4 +1,4 @@
-"""Pure core: the tables of SQL traits and their columns, each for one workspace."""
+"""Pure core: the tables of statements in SQL and their columns, each for one workspace."""
 
 from collections.abc import Mapping
 from typing import Final
@@ -17,4 +17,4 @@ TABLES: Final[Mapping[str, tuple[str, ...]]] = {
 """Table -> its columns. `properties`, `context` and `traits` are JSON texts; the times are timestamps."""
 
 RESULT: Final = ("user_id", "value")
-"""The columns of a result."""
+"""The columns of the result of a trait."""

@@ -1,4 +1,4 @@
-"""Pure core: the functions, words and syntax that the SQL of a trait may use."""
+"""Pure core: the functions, words and syntax that a statement in SQL may use."""
 
 from typing import Final
 
@@ -12,6 +12,8 @@ FUNCTIONS: Final = frozenset({
     "abs", "ceil", "exp", "floor", "greatest", "least", "ln", "pmod", "power", "round", "sign", "sqrt", "try_divide",
     # texts
     "concat", "contains", "endswith", "length", "lower", "startswith", "substring", "trim", "upper",
+    # arrays
+    "array_contains", "size",
     # JSON
     "get_json_object",
     # times
