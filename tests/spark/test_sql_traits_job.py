@@ -1,10 +1,11 @@
-"""The job `sql_traits` on a real lake, broker and Cassandra: values equal pandas, differences, a kill, and what Spark refuses."""
+"""The job `sql_traits` on a real lake, broker and Cassandra: values and views equal pandas, kills, and what Spark refuses."""
 
 import json
 import random
 import uuid
 from collections.abc import Iterator, Sequence
 from contextlib import suppress
+from dataclasses import replace
 from datetime import UTC, datetime, timedelta
 from typing import Any
 from unittest.mock import ANY
@@ -13,8 +14,8 @@ import pandas as pd
 import pytest
 from pyspark.sql import SparkSession, functions, types
 
-from starling_api.traits.sql import SqlTraitRow
-from starling_api.traits.sql_store import CassandraSqlTraits
+from starling_api.sql.runs import RunRow
+from starling_api.sql.store import CassandraRuns
 from starling_common.cassandra.database import Database
 from starling_common.cassandra.read_models import EVENT_TYPE
 from starling_common.kafka.topics import AGGREGATES
@@ -23,14 +24,15 @@ from starling_common.testing import own_keyspace
 from starling_common.values import deterministic_id
 from starling_common.wire import Registry
 from starling_rules.sql.event_types import Property
-from starling_rules.sql.runs import ACTIVE, FAILED, REFUSED, TraitSql, run_id
-from starling_spark.jobs.sql_traits.job import Limits, Place, SqlTraitJob
+from starling_rules.sql.runs import ACTIVE, FAILED, REFUSED, ScheduledSql, run_id
+from starling_spark.jobs.sql_traits.job import Limits, Place, SqlTraitJob, Stores
 from starling_spark.jobs.sql_traits.plan import PlanRefused, check_plan
 from starling_spark.jobs.sql_traits.results import TABLE, Target
-from starling_spark.jobs.sql_traits.store import Computed, Run, RunStore
+from starling_spark.jobs.sql_traits.store import TRAITS, VIEWS, Computed, Run, RunStore
 from starling_spark.jobs.sql_traits.tables import SOURCES, pinned_tables
 from starling_spark.jobs.sql_traits.typed import typed
 from starling_spark.jobs.sql_traits.values import json_values
+from starling_spark.jobs.sql_traits.views import view_lake
 from starling_spark.kafka.codec import topic_schemas
 from starling_spark.kafka.sinks import Letters
 from starling_spark.lakehouse.iceberg import Lake
@@ -86,7 +88,8 @@ class Rig:
         for table, wanted in LAKE_COLUMNS.items():
             self.lake.ensure(table, wanted, (), ())
         self.database = database
-        self.queue = CassandraSqlTraits(database)
+        self.queue = CassandraRuns(database)
+        self.views = CassandraRuns(database, VIEWS)
         self.store = RunStore(database)
         topic, dlq = topics.prefix + AGGREGATES, topics.prefix + DLQ
         self._topics, url = topics, topics.stack.registry_url
@@ -107,15 +110,25 @@ class Rig:
         self._clock += 1
         before = next((row for row in self.queue.of(workspace) if row.key == key), None)
         run = run_id(workspace, key, version, self._clock)
-        trait = TraitSql(workspace, key, version, sql, "0 * * * *", "UTC", archived)
+        trait = ScheduledSql(workspace, key, version, sql, "0 * * * *", "UTC", archived)
         assert self.queue.queue(trait, run, self._clock, before)
         return run
 
-    def perform(self, store: RunStore | None = None, limits: Limits = GENEROUS) -> dict[str, int]:
-        return dict(SqlTraitJob(self.spark, store or self.store, self.place, limits).run(lambda: False))
+    def perform(self, store: RunStore | None = None, limits: Limits = GENEROUS, views: RunStore | None = None) -> dict[str, int]:
+        stores = Stores(store or self.store, views or RunStore(self.database, VIEWS))
+        return dict(SqlTraitJob(self.spark, stores, self.place, limits).run(lambda: False))
 
-    def row(self, key: str, workspace: str = "acme") -> SqlTraitRow:
+    def row(self, key: str, workspace: str = "acme") -> RunRow:
         return next(row for row in self.queue.of(workspace) if row.key == key)
+
+    def ordered_view(self, key: str, sql: str, workspace: str = "acme", *, archived: bool = False) -> None:
+        self._clock += 1
+        before = next((row for row in self.views.of(workspace) if row.key == key), None)
+        view = ScheduledSql(workspace, key, 1, sql, "0 * * * *", "UTC", archived)
+        assert self.views.queue(view, run_id(workspace, key, 1, self._clock), self._clock, before)
+
+    def view(self, key: str, workspace: str = "acme") -> RunRow:
+        return next(row for row in self.views.of(workspace) if row.key == key)
 
     def published(self, number: int) -> list[dict[str, Any]]:
         """Return the next records of the topic."""
@@ -202,8 +215,8 @@ class Killed(BaseException):
 class KilledStore(RunStore):
     """Ends the process before one of its writes."""
 
-    def __init__(self, database: Database, before: str) -> None:
-        super().__init__(database)
+    def __init__(self, database: Database, before: str, table: str = TRAITS) -> None:
+        super().__init__(database, table)
         self._before = before
 
     def set_computed(self, run: Run, computed: Computed) -> bool:
@@ -314,6 +327,77 @@ def test_a_statement_reads_the_typed_columns_of_an_event_type(rig: Rig) -> None:
     assert rig.row("spent").users == 1
     assert "there is no column 'tax'" in str(rig.row("taxed").message)
     assert "there is no table 'event_old'" in str(rig.row("old").message)
+
+
+def profile(user: str, plan: str, offset: int) -> dict[str, Any]:
+    at = START + timedelta(hours=offset)
+    return {
+        "workspace": "acme", "user_id": user, "event_time": at, "received_at": at, "order": at, "anonymous_ids": [],
+        "traits": json.dumps({"plan": plan}), "origin_partition": 0, "origin_offset": offset,
+    }  # fmt: skip
+
+
+def test_a_view_is_a_table_that_each_run_replaces(rig: Rig) -> None:
+    dice = random.Random(5)
+    events = [event(f"u{dice.randrange(20)}", dice.uniform(0, 60), dice.randrange(100)) for _ in range(300)]
+    rig.add("behaviour_events", [*events, event("other", 1, 5, workspace="my-shop")])
+    rig.add("profile_changes", [profile(f"u{n}", "pro" if n % 3 else "free", n) for n in range(15)])
+    declared(rig, "order", "Order Completed", [{"name": "revenue", "type": "integer"}])
+    sql = """SELECT coalesce(get_json_object(p.traits, '$.plan'), 'none') AS plan, o.user_id AS user, o.revenue,
+  row_number() OVER (PARTITION BY o.user_id ORDER BY o.revenue DESC, o.event_id) AS place, o.event_time
+FROM event_order o LEFT JOIN profiles p ON p.user_id = o.user_id"""
+    rig.ordered_view("orders", sql)
+    rig.ordered_view("orders", "SELECT user_id, kind FROM events", "my-shop")
+    rig.ordered("spent", SPENT)
+    assert rig.perform() == {ACTIVE: 3}
+    frame = pd.DataFrame(events)
+    frame["revenue"] = [json.loads(text)["revenue"] for text in frame["properties"]]
+    frame["plan"] = ["none" if int(user[1:]) >= 15 else "pro" if int(user[1:]) % 3 else "free" for user in frame["user_id"]]
+    frame = frame.sort_values(["revenue", "event_id"], ascending=[False, True])
+    frame["place"] = frame.groupby("user_id").cumcount() + 1
+    lake = view_lake(rig.spark, "acme")
+    found = lake.rows("orders")
+    assert found.columns == ["plan", "user", "revenue", "place", "event_time"]
+    rows = {(row["plan"], row["user"], row["revenue"], row["place"]) for row in found.collect()}
+    assert rows == {(one.plan, one.user_id, one.revenue, one.place) for one in frame.itertuples()}
+    row = rig.view("orders")
+    assert (row.state, row.users, row.published) == (ACTIVE, 300, 0)
+    assert row.scanned_bytes
+    assert [tuple(row) for row in view_lake(rig.spark, "my-shop").rows("orders").collect()] == [("other", "track")]
+
+    # Other columns and other rows, in one commit; the rows before stay readable.
+    before = lake.snapshot("orders")
+    rig.ordered_view("orders", "SELECT count(*) AS orders, CAST(:as_of AS DATE) AS day FROM event_order")
+    assert rig.perform() == {ACTIVE: 1}
+    assert [row["orders"] for row in lake.rows("orders").collect()] == [300]
+    assert lake.rows("orders", before).count() == 300
+    rig.ordered_view("orders", sql, archived=True)
+    assert rig.perform() == {ACTIVE: 1}
+    assert not lake.exists("orders")
+    assert view_lake(rig.spark, "my-shop").exists("orders")
+
+
+@pytest.mark.long
+def test_a_view_that_does_not_end_keeps_its_rows(rig: Rig) -> None:
+    rig.add("behaviour_events", [event("ann", 1, 5), event("bob", 2, 7)])
+    rig.ordered_view("users", "SELECT user_id FROM events")
+    assert rig.perform() == {ACTIVE: 1}
+    lake = view_lake(rig.spark, "acme")
+    for sql, limits, state, message in (
+        ("SELECT user_id, event_id FROM events", replace(GENEROUS, max_rows=1), REFUSED, "2 rows, and at most 1 are allowed"),
+        ("SELECT name,\n  sum(anonymous_ids) AS n\nFROM events GROUP BY name", GENEROUS, REFUSED, "line 2, column 3: [DATATYPE_M"),
+        ("SELECT 1 / (length(kind) - 5) AS n\nFROM events", GENEROUS, FAILED, "line 1, column 8: [DIVIDE_BY_ZERO"),
+    ):
+        rig.ordered_view("users", sql)
+        assert rig.perform(limits=limits) == {state: 1}
+        assert message in str(rig.view("users").message)
+        assert sorted(row["user_id"] for row in lake.rows("users").collect()) == ["ann", "bob"]
+    rig.ordered_view("users", "SELECT max(user_id) AS last FROM events")
+    with pytest.raises(Killed):
+        rig.perform(views=KilledStore(rig.database, "set_computed", VIEWS))
+    assert rig.view("users").state == "running"
+    assert rig.perform() == {ACTIVE: 1}
+    assert [tuple(row) for row in lake.rows("users").collect()] == [("bob",)]
 
 
 def test_a_property_of_another_type_is_null(spark: SparkSession) -> None:

@@ -22,8 +22,8 @@ PAGES = [*sorted(DOCS.glob("tutorial/*.md"), reverse=True), *sorted(DOCS.glob("h
 
 _LONG = {
     "how-to/audience-sync.md", "how-to/backup.md", "how-to/command-line.md", "how-to/feeds.md",
-    "how-to/provider-callbacks.md", "how-to/push.md", "how-to/secrets.md", "how-to/sql-traits.md", "how-to/webhooks.md",
-    "tutorial/stateful-service.md",
+    "how-to/provider-callbacks.md", "how-to/push.md", "how-to/secrets.md", "how-to/sql-traits.md",
+    "how-to/sql-views.md", "how-to/webhooks.md", "tutorial/stateful-service.md",
 }  # fmt: skip
 WALKED = [
     page

@@ -23,6 +23,7 @@ KINDS: Final = (
     Kind("list", "/v1/lists", put_creates=True),
     Kind("event-type", "/v1/event-types"),
     Kind("computed-trait", "/v1/computed-traits"),
+    Kind("view", "/v1/views"),
     SEGMENT,
     WEBHOOK,
 )

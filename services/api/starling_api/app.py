@@ -11,7 +11,7 @@ from starling_api.backfills.routes import backfill_router
 from starling_api.campaigns.routes import campaign_routes, policy_routes
 from starling_api.credentials.bodies import TOKEN, WRITE_KEY
 from starling_api.credentials.routes import credential_routes
-from starling_api.definitions.kinds import CAMPAIGNS, EVENT_TYPES, SEGMENTS, TARGETS, TRAITS, WEBHOOKS
+from starling_api.definitions.kinds import CAMPAIGNS, EVENT_TYPES, SEGMENTS, TARGETS, TRAITS, VIEWS, WEBHOOKS
 from starling_api.definitions.rotation_routes import rotation_routes
 from starling_api.definitions.routes import batch_routes, definition_routes, lifecycle_routes, webhook_routes
 from starling_api.feed.routes import feed_router
@@ -40,8 +40,8 @@ from starling_api.policy.routes import policy_router
 from starling_api.preview.routes import preview_router
 from starling_api.reports.routes import report_router
 from starling_api.reports.view_routes import view_router
+from starling_api.sql.routes import trait_run_router, view_run_router
 from starling_api.targets.routes import target_routes
-from starling_api.traits.routes import trait_run_router
 from starling_api.users.export_routes import export_router
 from starling_api.users.routes import segment_router, user_router
 from starling_api.webhooks.routes import webhook_test_routes
@@ -98,6 +98,8 @@ def _routers(metrics: Metrics, alive: Checks, ready: Checks) -> Sequence[APIRout
         definition_routes(TRAITS, "/v1/computed-traits", Role.EDITOR),
         trait_run_router,
         definition_routes(EVENT_TYPES, "/v1/event-types", Role.EDITOR),
+        definition_routes(VIEWS, "/v1/views", Role.EDITOR),
+        view_run_router,
         # A webhook sends personal data to an external address, so it needs an admin.
         definition_routes(WEBHOOKS, "/v1/webhooks", Role.ADMIN),
         webhook_routes(WEBHOOKS, "/v1/webhooks", Role.ADMIN),

@@ -155,7 +155,9 @@ class ApiSettings(ServiceSettings):
     ] = ""
     sql_traits_runner: Annotated[
         Literal["none", "process", "kubernetes"],
-        Field(description="where the API starts the job of SQL traits, which needs the lake; none: an operator starts it"),
+        Field(
+            description="where the API starts the job of traits and views in SQL, which needs the lake; none: an operator starts it"
+        ),
     ] = "none"
     sql_traits_image: Annotated[str, Field(description="kubernetes: image with Spark and the packages of the platform")] = ""
     sql_traits_namespace: Annotated[str, Field(description="kubernetes: namespace of the job")] = "default"

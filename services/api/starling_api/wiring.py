@@ -25,6 +25,7 @@ from starling_api.credentials.commands import CredentialCommands
 from starling_api.credentials.topic import CredentialTopic
 from starling_api.definitions.commands import Commands
 from starling_api.definitions.in_force import Definitions
+from starling_api.definitions.kinds import TRAITS, VIEWS
 from starling_api.definitions.publisher import Publisher
 from starling_api.definitions.quota import Quota
 from starling_api.definitions.repository import CassandraClaims, CassandraDefinitions, CassandraResponses
@@ -57,10 +58,10 @@ from starling_api.reports.views import MaterialisedViews
 from starling_api.self_audit.service import SelfAuditService
 from starling_api.self_audit.wiring import audited_states, build_self_audit
 from starling_api.settings import ApiSettings
+from starling_api.sql.runs import SqlRuns
+from starling_api.sql.store import CassandraRuns
+from starling_api.sql.wiring import SqlService
 from starling_api.traits.progress import TraitProgress
-from starling_api.traits.sql import SqlTraits
-from starling_api.traits.sql_store import CassandraSqlTraits
-from starling_api.traits.wiring import SqlTraitService
 from starling_api.users.exports import Exports
 from starling_api.users.queries import Queries
 from starling_api.users.read_models import CassandraAudience
@@ -91,7 +92,7 @@ class Threads:
 
     backfill: BackfillService
     imports: ImportService
-    sql_traits: SqlTraitService
+    sql_traits: SqlService
     sweep: threading.Thread | None = None
 
     def failures(self) -> dict[str, str | None]:
@@ -190,7 +191,11 @@ def build_api(settings: ApiSettings) -> Api:
     trait_progress = TraitProgress(settings.kafka.brokers, registry, stage("profiles"))
     broadcasts = Broadcasts(settings.kafka.brokers, registry)
     runner = settings.sql_traits_runner
-    sql_traits = SqlTraits(CassandraSqlTraits(database), definitions, wall_clock_ms, is_started=runner != "none")
+    sql_traits, sql_views = (
+        SqlRuns(CassandraRuns(database, table), definitions, wall_clock_ms, is_started=runner != "none", kind=kind)
+        for kind, table in ((TRAITS, "sql_traits"), (VIEWS, "sql_views"))
+    )
+    materialised = CassandraViews(database)
     queries = Queries(
         definitions,
         audience,
@@ -199,7 +204,7 @@ def build_api(settings: ApiSettings) -> Api:
         settings.history_days,
         trait_progress.value,
         broadcasts.written,
-        sql_traits.shown,
+        {TRAITS.name: sql_traits.shown, VIEWS.name: sql_views.shown},
     )
     list_store = CassandraLists(database)
     zone_of = Timezones(settings.timezones).of
@@ -221,6 +226,7 @@ def build_api(settings: ApiSettings) -> Api:
         quota=quota,
         messenger=messenger,
         vault=Vault(_sealer(settings)),
+        is_view=lambda key: materialised.entry(key) is not None,
     )
     services = Services(
         commands=commands,
@@ -231,11 +237,12 @@ def build_api(settings: ApiSettings) -> Api:
         feed=feed,
         outcomes=Outcomes(outcome_log, wall_clock_ms),
         streams=streams,
-        materialised_views=MaterialisedViews(CassandraViews(database)),
+        materialised_views=MaterialisedViews(materialised),
         reports=Reports(CassandraReports(database)),
         campaign_counts=CassandraCampaignCounts(database),
         suppressed=suppressions.of,
         sql_traits=sql_traits,
+        sql_views=sql_views,
         previews=Previews(
             Definitions(definitions),
             audience,
@@ -259,7 +266,7 @@ def build_api(settings: ApiSettings) -> Api:
         check_topic=partial(check_topic, own_brokers=settings.kafka.brokers, allow_private=settings.allow_private_addresses),
     )
     origins = [origin.strip() for origin in settings.cors_origins.split(",") if origin.strip()]
-    threads = Threads(backfill, imports, SqlTraitService(settings, sql_traits, metrics))
+    threads = Threads(backfill, imports, SqlService(settings, (sql_traits, sql_views), metrics))
 
     def ready() -> dict[str, str | None]:
         # Reads need the database alone, so an unreachable broker must not take a running process out of the load balancer: the

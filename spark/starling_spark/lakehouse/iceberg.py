@@ -115,6 +115,14 @@ class Lake:
         """Replace all rows of the table, in one commit."""
         rows.writeTo(self.name(table)).overwrite(functions.lit(True))
 
+    def put(self, table: str, rows: DataFrame) -> None:
+        """Create the table, or replace its columns and all its rows, in one commit. Shape: `rows` may be of another session."""
+        self._spark.sql(f"CREATE NAMESPACE IF NOT EXISTS {CATALOG}.{self._namespace}")
+        writer = rows.writeTo(self.name(table)).using("iceberg")
+        for name, value in self._properties.items():
+            writer = writer.tableProperty(name, value)
+        writer.createOrReplace()
+
     def drop(self, table: str) -> None:
         """Delete the table and its files, if it exists."""
         self._spark.sql(f"DROP TABLE IF EXISTS {self.name(table)} PURGE")

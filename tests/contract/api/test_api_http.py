@@ -341,6 +341,19 @@ def test_the_life_of_an_event_type(client: Client, stack: Stack) -> None:
     assert [(one["kind"], one["action"]) for one in records] == [("event_type", "DEFINED"), ("event_type", "ARCHIVED")]
 
 
+def test_the_life_of_a_view(client: Client, stack: Stack) -> None:
+    view = {"key": "events_by_name", "sql": "SELECT name, count(*) AS events FROM events GROUP BY name", "schedule": "0 * * * *"}
+    assert client.call("POST", "/v1/views", view, role="marketer").status_code == 201
+    assert client.call("POST", "/v1/views/events_by_name/run").json()["status"] == "waiting"
+    shown = client.call("GET", "/v1/views/events_by_name").json()
+    assert (shown | view, shown["last_run"]["rows"]) == (shown, None)
+    assert [one["key"] for one in client.call("GET", "/v1/views").json()["items"]] == ["events_by_name"]
+    assert client.call("DELETE", "/v1/views/events_by_name").status_code == 204
+    assert is_problem(client.call("POST", "/v1/views/events_by_name/run"), 409, "archived")
+    records = published(stack, "lake.definitions", client.workspace)
+    assert [(one["kind"], one["action"]) for one in records] == [("view", "DEFINED"), ("view", "ARCHIVED")]
+
+
 def test_the_life_of_a_webhook(client: Client, stack: Stack) -> None:
     client.call("POST", "/v1/segments", BUYERS)
     made = client.call("POST", "/v1/webhooks", {"key": "shop", "url": "https://shop.example/hook", "segments": ["buyers"]})

@@ -13,7 +13,7 @@ from starling_api.credentials.commands import CredentialCommands
 from starling_api.definitions.commands import Commands
 from starling_api.definitions.definition import Author, Change, Definition
 from starling_api.definitions.in_force import Definitions
-from starling_api.definitions.kinds import Document, Kind
+from starling_api.definitions.kinds import VIEWS, Document, Kind
 from starling_api.definitions.quota import Quota
 from starling_api.definitions.vault import Vault
 from starling_api.feed.changes import FeedStep, Span, Wanted
@@ -44,7 +44,7 @@ from starling_api.preview.previews import Previews
 from starling_api.reports.audience_report import ReportRow, ReportRun, Reports
 from starling_api.reports.campaign_report import CountedArm, CountedDay
 from starling_api.reports.views import MaterialisedViews, ViewEntry, ViewRow
-from starling_api.traits.sql import SqlTraitRow, SqlTraits
+from starling_api.sql.runs import RunRow, SqlRuns
 from starling_api.users.exports import Exports
 from starling_api.users.queries import Queries
 from starling_common.kafka.clients import BrokerUnavailable
@@ -61,7 +61,7 @@ from starling_messages.person import SuppressionOf
 from starling_messages.state import PersonState
 from starling_projector.projection.rows import Position, rows_of
 from starling_rules.ledger import Run
-from starling_rules.sql.runs import WAITING, TraitSql
+from starling_rules.sql.runs import WAITING, ScheduledSql
 from tests.unit.api.memory_states import MemoryPasts, MemoryStates
 
 AUTHOR = Author(Workspace("acme"), "marketer-1", "correlation-1")
@@ -413,24 +413,24 @@ class MemoryDefinitions:
         return [one for _, one in found][:most]
 
 
-class MemorySqlTraits:
+class MemorySqlRuns:
     """`rows`: (workspace, key) -> the newest run; `runs`: the ids of all runs that were queued."""
 
     def __init__(self) -> None:
-        self.rows: dict[tuple[str, str], SqlTraitRow] = {}
+        self.rows: dict[tuple[str, str], RunRow] = {}
         self.runs: list[str] = []
 
-    def every(self) -> Sequence[SqlTraitRow]:
+    def every(self) -> Sequence[RunRow]:
         return list(self.rows.values())
 
-    def of(self, workspace: str) -> Sequence[SqlTraitRow]:
+    def of(self, workspace: str) -> Sequence[RunRow]:
         return [row for (own, _), row in self.rows.items() if own == workspace]
 
-    def queue(self, trait: TraitSql, run: str, now_ms: int, before: SqlTraitRow | None) -> bool:
+    def queue(self, trait: ScheduledSql, run: str, now_ms: int, before: RunRow | None) -> bool:
         place = (trait.workspace, trait.key)
         if self.rows.get(place) != before:
             return False
-        row = before or SqlTraitRow(*place, trait.version, trait.archived, WAITING, now_ms)
+        row = before or RunRow(*place, trait.version, trait.archived, WAITING, now_ms)
         self.rows[place] = row._replace(
             version=trait.version, archived=trait.archived, state=WAITING, queued_at_ms=now_ms, message=None
         )
@@ -471,7 +471,8 @@ class World:
     reports: "MemoryReports" = field(default_factory=MemoryReports)
     campaign_counts: MemoryCampaignCounts = field(default_factory=MemoryCampaignCounts)
     import_store: "MemoryImports" = field(default_factory=MemoryImports)
-    sql_trait_store: "MemorySqlTraits" = field(default_factory=MemorySqlTraits)
+    sql_trait_store: "MemorySqlRuns" = field(default_factory=MemorySqlRuns)
+    sql_view_store: "MemorySqlRuns" = field(default_factory=MemorySqlRuns)
     list_store: MemoryLists = field(default_factory=MemoryLists)
     states: MemoryStates = field(default_factory=MemoryStates)
     pasts: MemoryPasts = field(default_factory=MemoryPasts)
@@ -515,6 +516,7 @@ class World:
             self.quota,
             self.messenger,
             self.vault,
+            lambda key: self.views.entry(key) is not None,
         )
 
     @property
@@ -527,7 +529,7 @@ class World:
             self.history_days,
             lambda: self.computed,
             self.broadcasts_of,
-            self.sql_traits.shown,
+            {"computed_trait": self.sql_traits.shown, "view": self.sql_views.shown},
         )
 
     def broadcasts_of(self, workspace: str, keys: Sequence[str]) -> Mapping[str, Written] | None:
@@ -535,8 +537,12 @@ class World:
         return None if self.written is None else {key: self.written.get((workspace, key), Written()) for key in keys}
 
     @property
-    def sql_traits(self) -> SqlTraits:
-        return SqlTraits(self.sql_trait_store, self.reader, lambda: self.micros // 1000)
+    def sql_traits(self) -> SqlRuns:
+        return SqlRuns(self.sql_trait_store, self.reader, lambda: self.micros // 1000)
+
+    @property
+    def sql_views(self) -> SqlRuns:
+        return SqlRuns(self.sql_view_store, self.reader, lambda: self.micros // 1000, kind=VIEWS)
 
     @property
     def backfills(self) -> Backfills:
@@ -578,7 +584,7 @@ class World:
         people, counts = self.people, self.campaign_counts
         return Services(
             self.commands, self.queries, self.answers, tokens, *feeding, *reading, *credentials, audit, people, people, counts,
-            people.suppression_of, self.sql_traits,
+            people.suppression_of, self.sql_traits, self.sql_views,
         )  # fmt: skip
 
     def publish_audit(self, record: Mapping[str, Any]) -> None:

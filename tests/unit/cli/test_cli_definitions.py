@@ -113,7 +113,7 @@ def test_a_refused_definition_does_not_stop_the_others(file: Path, monkeypatch: 
     ("text", "message"),
     [
         ("{", "line 1 is not JSON"),
-        ("\n[]", "line 2: .kind. must be one of list, event-type, computed-trait, segment, webhook"),
+        ("\n[]", "line 2: .kind. must be one of list, event-type, computed-trait, view, segment, webhook"),
         ('{"kind": "campaign"}', "must be one of"),
         ('{"kind": "list", "document": {"name": "x"}}', "line 1: .document. must be an object with a key"),
         ('{"kind": "list", "document": {"key": "a"}, "pause": true}', "'pause' is unknown"),
@@ -173,12 +173,16 @@ def test_an_event_type_comes_before_the_statement_that_reads_its_table(monkeypat
     sql = "SELECT user_id, sum(revenue) AS value FROM event_order GROUP BY user_id"
     trait = {"key": "spent", "sql": sql, "schedule": "0 * * * *"}
     path = tmp_path / "definitions.jsonl"
-    lines = [{"kind": "computed-trait", "document": trait}, {"kind": "event-type", "document": event_type}]
+    view = {"key": "revenue", "sql": "SELECT sum(revenue) AS revenue FROM event_order", "schedule": "0 * * * *"}
+    kinds = (("view", view), ("computed-trait", trait), ("event-type", event_type))
+    lines = [{"kind": kind, "document": document} for kind, document in kinds]
     path.write_text("\n".join(map(json.dumps, lines)))
     world = World()
     assert rows(run(monkeypatch, world, "plan", str(path))) == [
         ["event-type order", "new"], ["computed-trait spent", "new, uses new definitions"],
+        ["view revenue", "new, uses new definitions"],
     ]  # fmt: skip
     done = run(monkeypatch, world, "apply", str(path))
-    assert [line.partition(":")[2].strip() for line in done.stdout.splitlines()] == ["created"] * 2
-    assert [json.loads(line)["kind"] for line in exported(monkeypatch, world).splitlines()] == ["event-type", "computed-trait"]
+    assert [line.partition(":")[2].strip() for line in done.stdout.splitlines()] == ["created"] * 3
+    found = [json.loads(line)["kind"] for line in exported(monkeypatch, world).splitlines()]
+    assert found == ["event-type", "computed-trait", "view"]

@@ -37,6 +37,14 @@ def test_columns_are_found_in_any_case() -> None:
     assert sql_errors("SELECT o.user_id, max(o.ORDERID) AS value FROM Event_Order o GROUP BY o.user_id", tables) == []
     [error] = sql_errors("SELECT user_id, max(tax) AS value FROM event_order GROUP BY user_id", tables)
     assert (error.code, error.line, error.column) == ("unknown_column", 1, 21)
+    # The name of a result is no column of the table.
+    [error] = sql_errors("SELECT user_id, sum(tax) AS tax FROM event_order GROUP BY user_id", tables, is_view=True)
+    assert error.code == "unknown_column"
+    assert (
+        sql_errors("SELECT user_id, max(orderId) AS tax FROM event_order GROUP BY user_id ORDER BY tax", tables, is_view=True) == []
+    )
+    nested = "SELECT user_id, tax AS tax FROM (SELECT user_id, max(orderId) AS tax FROM event_order GROUP BY user_id) t"
+    assert sql_errors(nested, tables, is_view=True) == []
     [error] = sql_errors("SELECT user_id, max(tax) AS value FROM event_sale GROUP BY user_id", tables)
     assert error.code == "unknown_table"
     assert error.cure.endswith("event_order")

@@ -8,7 +8,7 @@ import pytest
 from sqlglot import exp
 
 from starling_common.time.instants import parse_instant
-from starling_rules.sql.runs import ACTIVE, FAILED, RUNNING, WAITING, Queued, TraitSql, is_due, run_id
+from starling_rules.sql.runs import ACTIVE, FAILED, RUNNING, WAITING, Queued, ScheduledSql, is_due, run_id
 from starling_rules.sql.schedule import next_run_ms, schedule_error
 from starling_rules.sql.statement import MAX_CHARACTERS, cleaned, sql_errors
 from starling_rules.sql.words import FUNCTIONS, NODES
@@ -338,7 +338,7 @@ def test_the_next_time_in_a_zone(schedule: str, zone: str, after: str, expected:
     assert next_run_ms(schedule, zone, at(after, zone)) == at(expected, zone)
 
 
-TRAIT = TraitSql("acme", "spent", 1, SPENT, "0 * * * *", "UTC", archived=False)
+TRAIT = ScheduledSql("acme", "spent", 1, SPENT, "0 * * * *", "UTC", archived=False)
 NINE = parse_instant("2026-03-01T09:00:00Z")
 HOUR = 3_600_000
 

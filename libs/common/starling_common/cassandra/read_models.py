@@ -20,6 +20,7 @@ CAMPAIGN: Final = "campaign"
 TARGET: Final = "target"
 POLICY: Final = "policy"
 EVENT_TYPE: Final = "event_type"
+VIEW: Final = "view"
 BACKFILL: Final = "backfill"
 """Not a definition: the completion of a backfill run. It changes no read model."""
 

@@ -1,4 +1,4 @@
-"""Pure core: the states of a SQL trait, and when its next run begins. The API queues runs, and the Spark job performs them."""
+"""Pure core: the states of statements in SQL, and when their next runs begin. The API queues runs, the Spark job performs them."""
 
 from typing import Final, NamedTuple
 
@@ -19,8 +19,8 @@ MAX_ATTEMPTS: Final = 3
 """Starts of one run. A run that ends the process of the job each time would keep the others from running."""
 
 
-class TraitSql(NamedTuple):
-    """The definition of a SQL trait in force."""
+class ScheduledSql(NamedTuple):
+    """The statement of a definition in force, a computed trait or a view, with its schedule."""
 
     workspace: str
     key: str
@@ -32,7 +32,7 @@ class TraitSql(NamedTuple):
 
 
 class Queued(NamedTuple):
-    """The newest run of a trait, as it was queued. `state`: of that run."""
+    """The newest run of a statement, as it was queued. `state`: of that run."""
 
     version: int
     archived: bool
@@ -40,19 +40,19 @@ class Queued(NamedTuple):
     queued_at_ms: int
 
 
-def is_due(trait: TraitSql, newest: Queued | None, now_ms: int) -> bool:
+def is_due(statement: ScheduledSql, newest: Queued | None, now_ms: int) -> bool:
     """Return whether to queue a run now: for a new definition, for a new version, and at the times of the schedule.
 
     Times that passed while a run was queued or running, or while no process ran, lead to one run together. A run of an archived
-    trait withdraws its values.
+    definition withdraws its result.
     """
     if newest is None:
-        return not trait.archived
+        return not statement.archived
     if newest.state == RUNNING or newest.archived:
         return False
-    if trait.archived or trait.version > newest.version:
+    if statement.archived or statement.version > newest.version:
         return True
-    return newest.state not in UNFINISHED and next_run_ms(trait.schedule, trait.timezone, newest.queued_at_ms) <= now_ms
+    return newest.state not in UNFINISHED and next_run_ms(statement.schedule, statement.timezone, newest.queued_at_ms) <= now_ms
 
 
 def run_id(workspace: str, key: str, version: int, queued_at_ms: int) -> str:

@@ -1,4 +1,4 @@
-"""Pure core: schedules of SQL traits: five fields of cron, in a time zone.
+"""Pure core: schedules of statements in SQL: five fields of cron, in a time zone.
 
 A time that the change to summer time skips fires right after the change, and a repeated one fires once, as in Debian's cron.
 """

@@ -4,6 +4,8 @@ The text itself is executed, so what Spark could read in another way than this c
 characters without a use in a SELECT. Spark checks its own plan of the statement again (`starling_spark.jobs.sql_traits`).
 """
 
+import re
+from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Final, NamedTuple, TypeAlias
 
@@ -20,11 +22,14 @@ MAX_TOKENS: Final = 1_500
 MAX_NESTING: Final = 12
 """Parentheses within one another. The time of the parser grows fast with them."""
 MAX_JOINS: Final = 8
+MAX_COLUMNS: Final = 200
+"""Of the result of a view."""
 AS_OF: Final = "as_of"
 Tables: TypeAlias = Mapping[str, Sequence[str]]
 """Table -> its columns, in lower case."""
 _MOST_ERRORS: Final = 20
 
+_COLUMN: Final = re.compile(r"[a-z_][a-z0-9_]{0,127}\Z")
 _CLOSED_STRINGS: Final = frozenset({
     TokenType.RAW_STRING, TokenType.HEX_STRING, TokenType.BIT_STRING, TokenType.BYTE_STRING, TokenType.NATIONAL_STRING,
     TokenType.HEREDOC_STRING, TokenType.UNICODE_STRING,
@@ -51,10 +56,10 @@ def cleaned(text: str) -> str:
     return text.strip().removesuffix(";").rstrip()
 
 
-def sql_errors(text: str, tables: Tables = TABLES) -> list[SqlError]:
+def sql_errors(text: str, tables: Tables = TABLES, *, is_view: bool = False) -> list[SqlError]:
     """Return the errors of a `cleaned` statement in the order of the text, at most 20; empty if it may run.
 
-    `tables`: those of its workspace, each with its columns.
+    `tables`: those of its workspace, each with its columns. `is_view`: the statement of a view, which names its columns itself.
     """
     found = _text_errors(text)
     if found:
@@ -64,7 +69,7 @@ def sql_errors(text: str, tables: Tables = TABLES) -> list[SqlError]:
     except TokenError as error:
         at = _Place.at(text, min(error.start or 0, len(text)))
         return [SqlError("bad_syntax", *at, "the text cannot be read", "close every quote and parenthesis")]
-    errors = [*_token_errors(text, tokens)] or _parsed_errors(text, tables)
+    errors = [*_token_errors(text, tokens)] or _parsed_errors(text, tables, is_view=is_view)
     return sorted(dict.fromkeys(errors), key=_order)[:_MOST_ERRORS]
 
 
@@ -81,7 +86,7 @@ def tables_read(text: str) -> frozenset[str]:
     return frozenset(one.name.lower() for one in tree.find_all(exp.Table)) - parts
 
 
-def _parsed_errors(text: str, tables: Tables) -> list[SqlError]:
+def _parsed_errors(text: str, tables: Tables, *, is_view: bool) -> list[SqlError]:
     try:
         trees = Spark().parse(text)
     except ParseError as error:
@@ -91,7 +96,7 @@ def _parsed_errors(text: str, tables: Tables) -> list[SqlError]:
     tree = trees[0] if len(trees) == 1 else None
     if not isinstance(tree, exp.Query):
         return [SqlError("not_select", 1, 1, "it is no SELECT", "one SELECT, or WITH and a SELECT")]
-    return [*_tree_errors(text, tree, tables)]
+    return [*_tree_errors(text, tree, tables, is_view=is_view)]
 
 
 class _Place(NamedTuple):
@@ -115,7 +120,7 @@ def _order(error: SqlError) -> tuple[int, int]:
 
 def _text_errors(text: str) -> list[SqlError]:
     if not text:
-        return [SqlError("missing_sql", 1, 1, "it is empty", "one SELECT with the columns user_id and value")]
+        return [SqlError("missing_sql", 1, 1, "it is empty", "one SELECT")]
     if len(text) > MAX_CHARACTERS:
         return [SqlError("too_complex", 1, 1, f"it has {len(text)} characters", f"at most {MAX_CHARACTERS} characters")]
     for offset, character in enumerate(text):
@@ -189,14 +194,14 @@ def _syntax_error(error: ParseError) -> SqlError:
     return SqlError("bad_syntax", line, column, reason.rstrip("."), "a SELECT in the SQL of Spark")
 
 
-def _tree_errors(text: str, tree: exp.Query, of: Tables) -> Iterator[SqlError]:
+def _tree_errors(text: str, tree: exp.Query, of: Tables, *, is_view: bool) -> Iterator[SqlError]:
     unknown = [node for node in tree.walk() if not _is_allowed(node)]
     for node in unknown:
         yield _node_error(text, node)
     if unknown:
         return
-    yield from _result_errors(text, tree)
-    names = _Names(tree, of)
+    yield from _view_errors(text, tree) if is_view else _result_errors(text, tree)
+    names = _Names(tree, of, is_view=is_view)
     joins = list(tree.find_all(exp.Join))
     if len(joins) > MAX_JOINS:
         place = _Place.of(text, joins[MAX_JOINS])
@@ -222,8 +227,9 @@ def _node_error(text: str, node: exp.Expr) -> SqlError:
 class _Names:
     """The names in a statement: its subqueries, the tables by their alias, and the columns that it defines."""
 
-    def __init__(self, tree: exp.Query, of: Tables) -> None:
+    def __init__(self, tree: exp.Query, of: Tables, *, is_view: bool) -> None:
         self.tables = of
+        self.is_view = is_view
         self.ctes = {one.alias.lower() for one in tree.find_all(exp.CTE)}
         self.sources: dict[str, set[str]] = {}
         """Alias -> tables; empty for one that also stands for a subquery."""
@@ -233,8 +239,13 @@ class _Names:
         derived = {one.alias.lower() for one in tree.find_all(exp.Subquery) if one.alias}
         derived |= {one.alias_or_name.lower() for one in tree.find_all(exp.Table) if one.name.lower() in self.ctes}
         self.derived = derived | self.ctes
-        self.defined = {one.alias.lower() for one in tree.find_all(exp.Alias)}
+        self._defined = Counter(one.alias.lower() for one in tree.find_all(exp.Alias))
         self.read = {table.name.lower() for table in tables}
+
+    def is_defined(self, column: exp.Column) -> bool:
+        """Return whether the statement defines a column of this name elsewhere: `sum(x) AS x` reads the `x` of a table."""
+        name, own = column.name.lower(), column.find_ancestor(exp.Alias)
+        return self._defined[name] > (own is not None and own.alias.lower() == name)
 
 
 def _one(text: str, node: exp.Expr, names: _Names) -> Iterator[SqlError]:
@@ -252,7 +263,7 @@ def _one(text: str, node: exp.Expr, names: _Names) -> Iterator[SqlError]:
         case exp.Placeholder() if node.name != AS_OF:
             at = _Place.of(text, node.parent or node)
             yield SqlError("bad_parameter", *at, f":{node.name} is no parameter", ":as_of, the time of the run")
-        case exp.Alias() if node.alias.lower() == RESULT[0] and not _is_user(node.this):
+        case exp.Alias() if not names.is_view and node.alias.lower() == RESULT[0] and not _is_user(node.this):
             cure = "the column user_id of a table, or coalesce of several"
             yield SqlError("bad_result", *_Place.of(text, node), "user_id is computed, so it may be the id of no user", cure)
         case exp.With() if node.args.get("recursive"):
@@ -275,7 +286,7 @@ def _column_errors(text: str, column: exp.Column, names: _Names) -> Iterator[Sql
     if column.args.get("db") is not None or (qualifier and qualifier not in names.sources and qualifier not in names.derived):
         yield SqlError("unknown_column", *at, f"there is no table with the name {qualifier!r}", "the alias of a table in FROM")
         return
-    if qualifier in names.derived or (not qualifier and name in names.defined):
+    if qualifier in names.derived or (not qualifier and names.is_defined(column)):
         return
     read = names.sources[qualifier] if qualifier else names.read
     known = {one for table in read for one in names.tables.get(table, ())}
@@ -324,3 +335,16 @@ def _result_errors(text: str, tree: exp.Query) -> Iterator[SqlError]:
         found = ", ".join(name or "one without a name" for name in names)
         cure = "SELECT … AS user_id, … AS value"
         yield SqlError("bad_result", *_Place.of(text, tree), f"the columns of the result are {found}", cure)
+
+
+def _view_errors(text: str, tree: exp.Query) -> Iterator[SqlError]:
+    names = [name.lower() for name in tree.named_selects]
+    at, cure = _Place.of(text, tree), "SELECT … AS name, with another name of letters, digits and _ for each column"
+    if len(names) > MAX_COLUMNS:
+        yield SqlError("too_complex", *at, f"the result has {len(names)} columns", f"at most {MAX_COLUMNS} columns")
+    for place, name in enumerate(names):
+        if not _COLUMN.match(name) and name != "*":  # an error of its own
+            reason = f"the column {name!r} of the result" if name else f"the column {place + 1} of the result has no name"
+            yield SqlError("bad_result", *at, f"{reason} cannot be a column of a table" if name else reason, cure)
+        elif name in names[:place]:
+            yield SqlError("bad_result", *at, f"two columns of the result are {name}", cure)

@@ -29,7 +29,7 @@ from starling_api.definitions.definition import (
     used_segments,
     users_of,
 )
-from starling_api.definitions.event_types import event_types_in, reading, statements_in
+from starling_api.definitions.event_types import event_types_in, readers_of, statements_in
 from starling_api.definitions.kinds import (
     CAMPAIGNS,
     EVENT_TYPES,
@@ -37,6 +37,7 @@ from starling_api.definitions.kinds import (
     SEGMENTS,
     TARGETS,
     TRAITS,
+    VIEWS,
     WEBHOOKS,
     Document,
     Kind,
@@ -68,7 +69,6 @@ from starling_common.cassandra.read_models import ACTIVE, ARCHIVED, PAUSED
 from starling_common.records.definitions import DISABLED_FIELDS
 from starling_common.sealing import KeyMissing
 from starling_common.time.timezones import DEFAULT
-from starling_rules.sql.event_types import PREFIX
 from starling_segments import DefinitionRefused, FieldError, Known, check_bounds
 
 READ_YOUR_WRITES_SECONDS: Final = 3.0
@@ -123,6 +123,8 @@ class Commands:
     """The messenger, which decides about the messages of active campaigns. Without one none is activated."""
     vault: Vault = field(default_factory=Vault)
     """Encrypts the secrets of every document that is claimed."""
+    is_view: Callable[[str], bool] = lambda _key: False
+    """Returns whether the key is the name of a materialised view, which has the same path as a view in SQL."""
     is_dry: bool = False
     """True: validate and return the result without an effect."""
 
@@ -130,6 +132,8 @@ class Commands:
         """Create a definition and return its first version. Raises: DefinitionRefused (also `key_taken`), ResourceBusy."""
         known = self._known(kind, author, except_key=None)
         kept = _read(kind, self._with_secret(kind, document, None), known)
+        if kind is VIEWS and self.is_view(kept["key"]):
+            raise DefinitionRefused((FieldError("/key", "key_taken", f"{kept['key']!r} is a materialised view", "another key"),))
         self._check_quota(kind, author, {kept["key"]: kept})
         change = self._sealed(kind, defined(kind.name, author, kept, self.now_micros()))
         if self._claim(change, None):
@@ -537,7 +541,9 @@ class Commands:
         traits = own if kind is TRAITS else self.reader.definitions(author.workspace, TRAITS.name)
         lists = own if kind is LISTS else self.reader.definitions(author.workspace, LISTS.name)
         targets = self.reader.definitions(author.workspace, TARGETS.name) if kind is CAMPAIGNS else ()
-        event_types = self.reader.definitions(author.workspace, EVENT_TYPES.name) if kind in {TRAITS, EVENT_TYPES} else ()
+        reads_tables = kind in {TRAITS, VIEWS, EVENT_TYPES}
+        event_types = self.reader.definitions(author.workspace, EVENT_TYPES.name) if reads_tables else ()
+        views = self.reader.definitions(author.workspace, VIEWS.name) if kind is EVENT_TYPES else ()
         return Names(
             segments={one.key: used_segments(one.document) for one in segments if one.status != ARCHIVED},
             computed_traits=frozenset(one.key for one in traits if one.status != ARCHIVED),
@@ -550,7 +556,7 @@ class Commands:
             archived_segments=frozenset(one.key for one in segments if one.status == ARCHIVED),
             archived_targets=frozenset(one.key for one in targets if one.status == ARCHIVED),
             event_types=event_types_in(event_types),
-            statements=statements_in(traits) if kind is EVENT_TYPES else (),
+            statements=statements_in([*traits, *views]) if kind is EVENT_TYPES else (),
         )
 
     def _check_quota(self, kind: Kind, author: Author, changed: Mapping[str, Mapping[str, Any]]) -> None:
@@ -563,8 +569,7 @@ class Commands:
             campaigns = self.reader.definitions(author.workspace, CAMPAIGNS.name)
             return [one.key for one in campaigns if one.status != ARCHIVED and one.document.get("target") == key]
         if kind is EVENT_TYPES:
-            traits = self.reader.definitions(author.workspace, TRAITS.name)
-            return [one.key for one in reading(PREFIX + key, statements_in(traits))]
+            return readers_of(self.reader, author.workspace, key)
         if kind.name not in USES:
             return []
         return users_of(kind.name, key, self.reader.definitions(author.workspace, SEGMENTS.name))

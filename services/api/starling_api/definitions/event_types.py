@@ -5,13 +5,15 @@ from dataclasses import dataclass, replace
 from typing import Any, Final
 
 from starling_api.definitions.definition import Definition
-from starling_api.definitions.sql_traits import is_runnable, is_sql
-from starling_common.cassandra.read_models import ARCHIVED
+from starling_api.definitions.statements import is_runnable, is_sql
+from starling_api.ports import DefinitionReader
+from starling_common.cassandra.read_models import ARCHIVED, COMPUTED_TRAIT, VIEW
 from starling_rules.sql.event_types import (
     COLUMNS,
     KEY_PATTERN,
     MAX_PROPERTIES,
     NAME_PATTERN,
+    PREFIX,
     TYPES,
     EventType,
     event_type_of,
@@ -73,15 +75,21 @@ def broken_errors(
     )
 
 
-def statements_in(traits: Sequence[Definition]) -> list[Statement]:
-    """Return the statements of the computed traits in SQL that are not archived."""
-    found = (one for one in traits if one.status != ARCHIVED and is_sql(one.document) and is_runnable(one.document))
-    return [Statement(f"computed trait {one.key}", one.key, one.document["sql"]) for one in found]
+def statements_in(definitions: Sequence[Definition]) -> list[Statement]:
+    """Return the statements of computed traits and views that are not archived."""
+    found = (one for one in definitions if one.status != ARCHIVED and is_sql(one.document) and is_runnable(one.document))
+    return [Statement(f"{one.kind.replace('_', ' ')} {one.key}", one.key, one.document["sql"]) for one in found]
 
 
 def reading(table: str, statements: Sequence[Statement]) -> list[Statement]:
     """Return the statements that read a table."""
     return [one for one in statements if table in one.sql.lower() and table in tables_read(one.sql)]
+
+
+def readers_of(reader: DefinitionReader, workspace: str, key: str) -> list[str]:
+    """Return the keys of the computed traits and views that read the table of an event type. Raises: DatabaseUnavailable."""
+    found = [*reader.definitions(workspace, COMPUTED_TRAIT), *reader.definitions(workspace, VIEW)]
+    return [one.key for one in reading(PREFIX + key, statements_in(found))]
 
 
 def event_types_in(definitions: Sequence[Definition]) -> list[EventType]:

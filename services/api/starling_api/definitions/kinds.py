@@ -17,7 +17,7 @@ from starling_api.definitions.event_types import (
     same_types,
     taken_errors,
 )
-from starling_api.definitions.sql_traits import SQL_FIELDS, is_sql, same_language, sql_fields
+from starling_api.definitions.statements import SQL_FIELDS, is_sql, same_language, sql_fields
 from starling_api.definitions.webhook_fields import (
     batch_errors,
     format_errors,
@@ -41,7 +41,7 @@ from starling_campaigns import (
 from starling_campaigns.channels import AUDIENCE, CHANNELS_WITHOUT_CAMPAIGNS, KAFKA
 from starling_campaigns.definitions.policy import POLICY_KEY
 from starling_campaigns.definitions.targets import CHANNEL_FIELDS, HTTP
-from starling_common.cassandra.read_models import CAMPAIGN, COMPUTED_TRAIT, EVENT_TYPE, LIST, POLICY, SEGMENT, TARGET, WEBHOOK
+from starling_common.cassandra.read_models import CAMPAIGN, COMPUTED_TRAIT, EVENT_TYPE, LIST, POLICY, SEGMENT, TARGET, VIEW, WEBHOOK
 from starling_common.http.web_address import parse_web_address
 from starling_common.kafka.topics import (
     DELIVERY_DEFINITIONS,
@@ -55,7 +55,8 @@ from starling_common.kafka.topics import (
 from starling_common.sealing import is_sealed
 from starling_policy.campaign import OTHER_FIELDS_OF_CAMPAIGN, POLICY_FIELDS_OF_CAMPAIGN
 from starling_policy.document import POLICY_FIELDS
-from starling_rules.sql.event_types import EventType, with_event_types
+from starling_rules.sql.event_types import KEY_PATTERN as TABLE_KEY_PATTERN
+from starling_rules.sql.event_types import EventType, is_key, with_event_types
 from starling_segments import DefinitionRefused, FieldError, Known, parse_measure, parse_segment
 from starling_segments.language.validation import Location, Validation
 from starling_segments.parse.document import KEY_PATTERN, LABELS, MAX_NAME_CHARACTERS, description_errors, read_labels
@@ -256,15 +257,11 @@ def read_webhook(document: object, known: Known) -> Document:
 def read_list(document: object, known: Known) -> Document:
     """Return the document of a list: `{key, name?, description?}`. Members are uploaded separately. Raises: DefinitionRefused."""
     given = _object(document)
-    errors = _key_errors(given, known) + _name_errors(given)
-    description = given.get("description")
-    if not isinstance(description, str | None):
-        errors += (FieldError("/description", "wrong_type", "it is not a text", "a text, or null"),)
-    elif description is not None:
-        errors += description_errors(description)
+    errors = _key_errors(given, known) + _name_errors(given) + _text_errors(given)
     errors += _unknown_field_errors(given, LISTS.title, frozenset({"key", "name", "description"}) | LABELS) + _label_errors(given)
     _finish(errors)
-    return {"key": given["key"], "name": given.get("name") or given["key"], "description": description or "", **_labels(given)}
+    described = {"description": given.get("description") or ""}
+    return {"key": given["key"], "name": given.get("name") or given["key"], **described, **_labels(given)}
 
 
 def read_event_type(document: object, known: Known) -> Document:
@@ -276,6 +273,18 @@ def read_event_type(document: object, known: Known) -> Document:
     statements = known.statements if isinstance(known, Names) else ()
     _finish(taken_errors(fields, _event_types(known)) + broken_errors(fields, _event_types(known), statements))
     return {**fields, **_labels(given)}
+
+
+def read_view(document: object, known: Known) -> Document:
+    """Return the document of a view: `{key, name?, description?, timezone?, sql, schedule}`. Raises: DefinitionRefused."""
+    given = {"sql": None, **_object(document)}
+    errors = _key_errors(given, known) + _name_errors(given) + _text_errors(given) + _label_errors(given)
+    if isinstance(given.get("key"), str) and not is_key(given["key"]):
+        errors += (FieldError("/key", "bad_key", "it is no name of a table", TABLE_KEY_PATTERN),)
+    fields, more = sql_fields(given, known.timezone, with_event_types(_event_types(known)), is_view=True)
+    _finish(errors + more + _unknown_field_errors(given, VIEWS.title, SQL_FIELDS | {"key", "name", "description"} | LABELS))
+    described = {"description": given.get("description") or ""}
+    return {"key": given["key"], "name": given.get("name") or given["key"], **described, **fields, **_labels(given)}
 
 
 def new_secret(random_bytes: bytes) -> str:
@@ -327,6 +336,7 @@ TARGETS: Final = Kind(
 POLICIES: Final = Kind(POLICY, "policy", DELIVERY_DEFINITIONS, POLICY_FIELDS, read_policy)
 
 LISTS: Final = Kind(LIST, "list", LIST_DEFINITIONS, frozenset(), read_list)
+VIEWS: Final = Kind(VIEW, "view", LAKE_DEFINITIONS, frozenset({"sql", "timezone"}), read_view)
 EVENT_TYPES: Final = Kind(
     EVENT_TYPE, "event type", LAKE_DEFINITIONS, frozenset({"event", "properties"}), read_event_type, followed=same_types
 )
@@ -385,6 +395,13 @@ def _name_errors(given: Document) -> tuple[FieldError, ...]:
     if name is None or (isinstance(name, str) and 0 < len(name) <= MAX_NAME_CHARACTERS):
         return ()
     return (FieldError("/name", "wrong_type", "it is not a name", f"text of 1 to {MAX_NAME_CHARACTERS} characters"),)
+
+
+def _text_errors(given: Document) -> tuple[FieldError, ...]:
+    description = given.get("description")
+    if not isinstance(description, str | None):
+        return (FieldError("/description", "wrong_type", "it is not a text", "a text, or null"),)
+    return () if description is None else description_errors(description)
 
 
 def _url_errors(given: Document) -> tuple[FieldError, ...]:

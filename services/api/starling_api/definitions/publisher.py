@@ -7,7 +7,7 @@ from typing import Final
 from confluent_kafka import Producer
 
 from starling_api.definitions.definition import Change
-from starling_api.definitions.kinds import CAMPAIGNS, EVENT_TYPES, LISTS, POLICIES, SEGMENTS, TARGETS, TRAITS, WEBHOOKS
+from starling_api.definitions.kinds import CAMPAIGNS, EVENT_TYPES, LISTS, POLICIES, SEGMENTS, TARGETS, TRAITS, VIEWS, WEBHOOKS
 from starling_api.definitions.repository import to_json
 from starling_common.headers import record_headers
 from starling_common.kafka.clients import produce_and_wait, producer_config
@@ -16,7 +16,7 @@ from starling_common.wire import Codec, Registry
 
 SERVICE: Final = "api"
 
-_KINDS: Final = (SEGMENTS, TRAITS, WEBHOOKS, LISTS, CAMPAIGNS, TARGETS, POLICIES, EVENT_TYPES)
+_KINDS: Final = (SEGMENTS, TRAITS, WEBHOOKS, LISTS, CAMPAIGNS, TARGETS, POLICIES, EVENT_TYPES, VIEWS)
 _TOPICS: Final = {kind.name: kind.topic for kind in _KINDS}
 
 _GIVE_UP_MS: Final = 5000

@@ -11,7 +11,7 @@ from fastapi.responses import JSONResponse
 from starling_api.audit.audit import changed_by
 from starling_api.definitions.commands import Commands
 from starling_api.definitions.definition import Author, Definition
-from starling_api.definitions.kinds import CAMPAIGNS, EVENT_TYPES, LISTS, POLICIES, SEGMENTS, TARGETS, TRAITS, WEBHOOKS, Kind
+from starling_api.definitions.kinds import CAMPAIGNS, EVENT_TYPES, LISTS, POLICIES, SEGMENTS, TARGETS, TRAITS, VIEWS, WEBHOOKS, Kind
 from starling_api.definitions.repository import to_json
 from starling_api.http.access.auth import Role
 from starling_api.http.dependencies import (
@@ -81,6 +81,7 @@ _KINDS: Final = {
     "targets": TARGETS,
     "policy": POLICIES,
     "event-types": EVENT_TYPES,
+    "views": VIEWS,
 }
 """Collection in the path -> kind of definition, whose revisions the audit log contains."""
 
@@ -89,7 +90,10 @@ COMMON: Final = (400, 401, 403, 500, 503)
 
 
 def definition_routes(kind: Kind, path: str, writer: Role) -> APIRouter:
-    """Return the routes under `path`. Reads need the role viewer, writes the role `writer`."""
+    """Return the routes under `path`. Reads need the role viewer, writes the role `writer`.
+
+    A view is read by a route of its own (`starling_api.reports.view_routes`): materialised views have the same path.
+    """
     router = APIRouter(prefix=path, tags=[kind.title + "s"], responses=problems(*COMMON))
     view, title = {200: {"model": MODELS[kind.name]}}, kind.title
     name = title.replace(" ", "_")
@@ -113,12 +117,13 @@ def definition_routes(kind: Kind, path: str, writer: Role) -> APIRouter:
         description="Archived definitions are left out unless `include_archived` is true, or `status` is `archived`.",
         responses={200: {"model": PAGES[kind.name]}},
     )  # fmt: skip
-    add(
-        "GET", "/{key}", f"get_{name}", _read(kind),
-        summary=f"Read a {title}",
-        description="Archived definitions are found too. The response can be edited and sent back with `PUT`.",
-        responses={**view, **problems(404)},
-    )  # fmt: skip
+    if kind is not VIEWS:
+        add(
+            "GET", "/{key}", f"get_{name}", _read(kind),
+            summary=f"Read a {title}",
+            description="Archived definitions are found too. The response can be edited and sent back with `PUT`.",
+            responses={**view, **problems(404)},
+        )  # fmt: skip
     add(
         "PUT", "/{key}", f"update_{name}", _revise(kind, writer),
         summary=f"Change a {title}",

@@ -33,7 +33,7 @@ from starling_api.preview.previews import Previews
 from starling_api.reports.audience_report import Reports
 from starling_api.reports.campaign_report import CampaignCounts
 from starling_api.reports.views import MaterialisedViews
-from starling_api.traits.sql import SqlTraits
+from starling_api.sql.runs import SqlRuns
 from starling_api.users.exports import Exports
 from starling_api.users.queries import Queries
 from starling_api.webhooks.sender import WebhookSender
@@ -73,7 +73,8 @@ class Services:
     message_topics: MessageRecords
     campaign_counts: CampaignCounts
     suppressed: Suppressed
-    sql_traits: SqlTraits
+    sql_traits: SqlRuns
+    sql_views: SqlRuns
     body_timeout_seconds: float = 30.0
     gate: Gate = field(default_factory=lambda: Gate(4, 8, 10))
     rate_limits: RateLimits = field(default_factory=lambda: RateLimits(Rates()))

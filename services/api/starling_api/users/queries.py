@@ -1,22 +1,21 @@
 """Core: the queries on the read models. Every response states the stream time that it reflects."""
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from datetime import UTC, datetime, timedelta
 from typing import Any, Final
 
 from starling_api.campaigns.broadcasts import shown_broadcast
 from starling_api.definitions.definition import ACTIVE, BOOTSTRAPPING, USES, Definition, plain_status, segment_status, users_of
-from starling_api.definitions.event_types import reading, statements_in
+from starling_api.definitions.event_types import readers_of
 from starling_api.definitions.kinds import CAMPAIGNS, EVENT_TYPES, SEGMENTS, TRAITS, Kind
-from starling_api.definitions.sql_traits import is_sql
+from starling_api.definitions.statements import is_sql
 from starling_api.http.errors import HistoryOff, NotFound
 from starling_api.http.pagination import PageOf, cut
 from starling_api.ports import AudienceReader, ComputedProgress, DefinitionReader, EventRow, ReportedProgress
 from starling_common.cassandra.read_models import ARCHIVED
 from starling_common.time.instants import format_instant
 from starling_messages.broadcast_progress import Written
-from starling_rules.sql.event_types import PREFIX
 
 Document = dict[str, Any]
 
@@ -61,8 +60,8 @@ class Queries:
     """Returns how far the job of computed traits is; None if it is unknown."""
     broadcasts_of: Callable[[str, Sequence[str]], Mapping[str, Written] | None] = lambda _workspace, _keys: None
     """Returns how far the broadcasts of campaigns (workspace, keys) are written; None if that is not known."""
-    sql_runs: Callable[[str, Sequence[Definition]], Mapping[str, Document]] = lambda _workspace, _definitions: {}
-    """Returns by key the fields that the runs of SQL traits add to their documents (workspace, computed traits)."""
+    sql_runs: Mapping[str, Callable[[str, Sequence[Definition]], Mapping[str, Document]]] = field(default_factory=dict)
+    """Kind -> function that returns by key the fields that runs of SQL add to the documents (workspace, definitions)."""
 
     def definition(self, kind: Kind, workspace: str, key: str) -> tuple[Definition, Document]:
         """Return a definition and its response document, also of an archived one. Raises: NotFound."""
@@ -74,8 +73,7 @@ class Queries:
         if kind.name in USES:
             document["used_by"] = users_of(kind.name, key, self.reader.definitions(workspace, SEGMENTS.name))
         if kind is EVENT_TYPES:
-            traits = self.reader.definitions(workspace, TRAITS.name)
-            document["used_by"] = [one.key for one in reading(PREFIX + key, statements_in(traits))]
+            document["used_by"] = readers_of(self.reader, workspace, key)
         if document["status"] == "backfilling" and (backfill := self.backfill_of(workspace, key, found.version)) is not None:
             document["backfill"] = backfill
         if computed is not None and document["status"] == BOOTSTRAPPING:
@@ -126,7 +124,7 @@ class Queries:
         return document | self._runs(kind, workspace, [definition]).get(definition.key, {})
 
     def _runs(self, kind: Kind, workspace: str, definitions: Sequence[Definition]) -> Mapping[str, Document]:
-        return self.sql_runs(workspace, definitions) if kind is TRAITS else {}
+        return self.sql_runs[kind.name](workspace, definitions) if kind.name in self.sql_runs else {}
 
     def versions(self, kind: Kind, workspace: str, key: str, page: PageOf) -> Document:
         """Return a page of the changes of a definition, the oldest first. Raises: NotFound, BadRequest."""

@@ -1,19 +1,19 @@
 """Edge: performs the runs that wait, one after another: pins the lake, executes the statement, and publishes what has changed.
 
-The rows of a run are complete in the lake before the first value is published. So a run that is killed goes on where it was: it
-either executes the statement again, or publishes the same values with the same ids.
+The rows of a run of a trait are complete in the lake before the first value is published. So a run that is killed goes on where it
+was: it either executes the statement again, or publishes the same values with the same ids. The run of a view replaces its table.
 """
 
 import threading
 from collections import Counter
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from datetime import UTC, datetime
-from typing import Final
+from typing import Final, NamedTuple, Protocol
 
 from py4j.protocol import Py4JError, Py4JJavaError
-from pyspark.errors import AnalysisException, ParseException, PySparkException
+from pyspark.errors import AnalysisException, ParseException, PySparkException, QueryContextType
 from pyspark.sql import DataFrame, SparkSession
 
 from starling_common.settings import Clock
@@ -24,9 +24,10 @@ from starling_rules.sql.runs import ACTIVE, FAILED, MAX_ATTEMPTS, REFUSED, WAITI
 from starling_rules.sql.statement import AS_OF, sql_errors, tables_read
 from starling_spark.jobs.sql_traits.plan import PlanRefused, check_plan, scanned_bytes
 from starling_spark.jobs.sql_traits.results import Results, Target
-from starling_spark.jobs.sql_traits.store import Computed, Run, RunStore
+from starling_spark.jobs.sql_traits.store import Computed, Run, RunStore, Stored
 from starling_spark.jobs.sql_traits.tables import SOURCES, NoTables, as_of_ms, pinned_tables
-from starling_spark.jobs.sql_traits.values import ResultRefused, json_values
+from starling_spark.jobs.sql_traits.values import ResultRefused
+from starling_spark.jobs.sql_traits.views import ViewTables
 from starling_spark.lakehouse.iceberg import Lake
 
 _GROUP: Final = "sql-trait"
@@ -36,21 +37,51 @@ _MOST_MESSAGE: Final = 1_000
 
 @dataclass(frozen=True, slots=True)
 class Limits:
-    """The bounds of one statement. Units: `max_seconds`."""
+    """The bounds of one statement. Units: `max_seconds`. `max_users`: of a trait; `max_rows`: of a view."""
 
     max_bytes: int
     max_users: int
     max_seconds: float
+    max_rows: int = 100_000_000
 
 
 @dataclass(frozen=True, slots=True)
 class Place:
-    """The lake from which the runs read, and where they publish. `clock`: the source of `:as_of`."""
+    """The lake from which the runs read, and where they publish. `clock`: the source of `:as_of`. `keep_hours`: of former rows."""
 
     namespace: str
     target: Target
     clock: Clock
     orphan_hours: float
+    keep_hours: float = 72.0
+
+
+class Stores(NamedTuple):
+    """The runs of the two kinds."""
+
+    traits: RunStore
+    views: RunStore
+
+
+class Output(Protocol):
+    """What becomes of the results of a kind: values of users, or tables. `is_view`: they are those of views."""
+
+    is_view: bool
+
+    def write(self, run: Run, statement: DataFrame) -> Stored:
+        """Store the result of a run in one commit. Raises: ResultRefused, and the errors of Spark."""
+
+    def forget(self, run: Run, *kept: str) -> None:
+        """Delete what runs of the same definition have left, except those with the ids `kept`."""
+
+    def withdraw(self, run: Run) -> None:
+        """Delete the result of an archived definition."""
+
+    def publish(self, run: Run) -> int:
+        """Publish what a run has changed; return the number of records."""
+
+    def maintain(self) -> None:
+        """Delete the files of former results."""
 
 
 class NotRun(Exception):
@@ -64,12 +95,16 @@ class NotRun(Exception):
 class SqlTraitJob:
     """Performs runs. `spark`: a session of its own for each statement is derived from it."""
 
-    def __init__(self, spark: SparkSession, store: RunStore, place: Place, limits: Limits) -> None:
+    def __init__(self, spark: SparkSession, stores: Stores, place: Place, limits: Limits) -> None:
         self._spark = spark
-        self._store = store
+        self._event_types = stores.traits.event_types
         self._place = place
         self._limits = limits
-        self._results = Results(spark, Lake(spark, place.namespace))
+        lake = Lake(spark, place.namespace)
+        self._outputs: Sequence[tuple[RunStore, Output]] = (
+            (stores.traits, Results(spark, lake, place.target, limits.max_users, place.orphan_hours)),
+            (stores.views, ViewTables(spark, limits.max_rows, place.keep_hours, place.orphan_hours)),
+        )
 
     def run(self, is_stopping: Callable[[], bool]) -> Counter[str]:
         """Perform each run that waits or was interrupted, the oldest first; return the number of runs by their state.
@@ -77,71 +112,81 @@ class SqlTraitJob:
         A run whose values cannot be published now has to wait: `waiting` in the result. Raises: DatabaseUnavailable.
         """
         states: Counter[str] = Counter()
-        postponed: set[str] = set()
+        postponed: set[tuple[bool, str]] = set()
         while not is_stopping():
-            waiting = [run for run in self._store.unfinished() if run.run not in postponed]
+            waiting = [
+                (run, store, output)
+                for store, output in self._outputs
+                for run in store.unfinished()
+                if (output.is_view, run.run) not in postponed
+            ]
             if not waiting:
                 break
-            run = waiting[0]
-            if not self._store.begin(run):
+            run, store, output = min(waiting, key=lambda one: one[0].queued_at_ms)
+            if not store.begin(run):
                 continue  # the API queued another run meanwhile
-            state, message = self._performed(run, is_stopping)
+            state, message = self._performed(run, store, output, is_stopping)
             if state is None:
                 break  # the tasks were cancelled: the run stays as it is
             if state == WAITING:
-                postponed.add(run.run)
+                postponed.add((output.is_view, run.run))
             states[state] += 1
-            log(__name__).info("sql_trait_ended", workspace=run.workspace, key=run.key, run=run.run, state=state, message=message)
+            name = "sql_view_ended" if output.is_view else "sql_trait_ended"
+            log(__name__).info(name, workspace=run.workspace, key=run.key, run=run.run, state=state, message=message)
         if states:
-            self._results.maintain(self._place.orphan_hours)
+            for _, output in self._outputs:
+                output.maintain()
         return states
 
     def stop(self) -> None:
         """Cancel the tasks in progress, from another thread."""
         self._spark.sparkContext.cancelAllJobs()
 
-    def _performed(self, run: Run, is_stopping: Callable[[], bool]) -> tuple[str | None, str | None]:
+    def _performed(
+        self, run: Run, store: RunStore, output: Output, is_stopping: Callable[[], bool]
+    ) -> tuple[str | None, str | None]:
         """Perform one run and store its end; return its state and message. State None: the job is stopping."""
         try:
-            run = self._complete(run)
+            run = self._complete(run, store, output)
         except NotRun as error:
             if is_stopping():
                 return None, None
-            self._results.forget(run, *filter(None, [run.result]))
-            self._store.end_without(run, error.state, str(error)[:_MOST_MESSAGE])
+            output.forget(run, *filter(None, [run.result]))
+            store.end_without(run, error.state, str(error)[:_MOST_MESSAGE])
             return error.state, str(error)[:_MOST_MESSAGE]
         try:
-            published = self._results.publish(run, self._place.target)
+            published = output.publish(run)
         except (PySparkException, Py4JError) as error:
             if is_stopping():
                 return None, None
             reason = f"the values could not be published: {_reason(error)}: the job tries again"
-            self._store.postpone(run, reason)
+            store.postpone(run, reason)
             return WAITING, reason
-        self._store.end_published(run, ACTIVE, published)
-        self._results.forget(run, run.run)
+        store.end_published(run, ACTIVE, published)
+        output.forget(run, run.run)
         return ACTIVE, None
 
-    def _complete(self, run: Run) -> Run:
+    def _complete(self, run: Run, store: RunStore, output: Output) -> Run:
         """Return the run with its rows complete in the lake. Raises: NotRun."""
         if run.computed_at_ms is not None:
             return run
         if run.attempts >= MAX_ATTEMPTS:
             reason = f"the job ended {run.attempts} times during this run: narrow the statement, or give the job more memory"
             raise NotRun(FAILED, reason)
-        self._results.forget(run, *filter(None, [run.result]))  # rows of an attempt that was killed
-        computed = self._withdrawn(run) if run.archived else self._computed(run)
-        self._store.set_computed(run, computed)
+        output.forget(run, *filter(None, [run.result]))  # rows of an attempt that was killed
+        computed = self._withdrawn(run, output) if run.archived else self._computed(run, output)
+        store.set_computed(run, computed)
         return run._replace(as_of_ms=computed.as_of_ms, computed_at_ms=computed.computed_at_ms)
 
-    def _withdrawn(self, run: Run) -> Computed:
-        """Return the result of an archived trait, which has no rows. By the event clock it does not advance the time."""
+    def _withdrawn(self, run: Run, output: Output) -> Computed:
+        """Return the result of an archived definition, which has no rows. By the event clock it does not advance the time."""
+        output.withdraw(run)
         now_ms = wall_clock_ms()
         return Computed(now_ms if self._place.clock is Clock.WALL else run.as_of_ms or 0, now_ms, 0, 0)
 
-    def _computed(self, run: Run) -> Computed:
-        event_types = self._store.event_types(run.workspace)
-        errors = sql_errors(run.sql, with_event_types(event_types))
+    def _computed(self, run: Run, output: Output) -> Computed:
+        event_types = self._event_types(run.workspace)
+        errors = sql_errors(run.sql, with_event_types(event_types), is_view=output.is_view)
         if errors:
             first = errors[0]
             raise NotRun(REFUSED, f"line {first.line}, column {first.column}: {first.reason}: {first.cure}")
@@ -154,17 +199,16 @@ class SqlTraitJob:
             for name, rows in tables.items():
                 rows.createOrReplaceTempView(name)
             statement = session.sql(run.sql, {AS_OF: datetime.fromtimestamp(at_ms / 1000, UTC)})
-            values = json_values(statement, run.timezone)
             scanned = self._checked(statement)
             with self._time_limit():
-                stored = self._results.write(run, values, self._limits.max_users)
+                stored = output.write(run, statement)
         except (AnalysisException, ParseException, PlanRefused, ResultRefused) as error:
-            raise NotRun(REFUSED, _reason(error)) from error
+            raise NotRun(REFUSED, _place(error, run.sql) + _reason(error)) from error
         except (PySparkException, Py4JError, NoTables) as error:
-            raise NotRun(FAILED, _reason(error)) from error
+            raise NotRun(FAILED, _place(error, run.sql) + _reason(error)) from error
         if stored.problem is not None:
             raise NotRun(REFUSED, stored.problem)
-        return Computed(at_ms, wall_clock_ms(), stored.users, scanned)
+        return Computed(at_ms, wall_clock_ms(), stored.rows, scanned)
 
     def _session(self, run: Run) -> SparkSession:
         session = self._spark.newSession()
@@ -199,7 +243,7 @@ class SqlTraitJob:
                 context.cancelJobGroup(_GROUP)  # Spark cancels the jobs that run, and not those that begin later
 
         timer = threading.Thread(target=cancel, name="sql-trait-limit", daemon=True)
-        context.setJobGroup(_GROUP, "a statement of a SQL trait", interruptOnCancel=True)
+        context.setJobGroup(_GROUP, "a statement in SQL", interruptOnCancel=True)
         timer.start()
         try:
             yield
@@ -227,3 +271,12 @@ def _reason(error: Exception) -> str:
         first = cause
     text = str(first.java_exception.toString() if isinstance(first, Py4JJavaError) else first).strip()
     return (text or type(first).__name__).splitlines()[0][:_MOST_MESSAGE]
+
+
+def _place(error: Exception, sql: str) -> str:
+    """Return the line and the column of an error of Spark in the statement; empty without them."""
+    for one in error.getQueryContext() if isinstance(error, PySparkException) else ():
+        if one.contextType() is QueryContextType.SQL and sql.startswith(one.fragment(), one.startIndex()):
+            at = one.startIndex()
+            return f"line {sql.count(chr(10), 0, at) + 1}, column {at - sql.rfind(chr(10), 0, at)}: "
+    return ""

@@ -9,8 +9,8 @@ from pyspark.sql import DataFrame, SparkSession, functions, types
 from starling_common.time.instants import wall_clock_ms
 from starling_common.values import deterministic_id, record_key
 from starling_rules.sql.runs import PRODUCED_BY
-from starling_spark.jobs.sql_traits.store import Run
-from starling_spark.jobs.sql_traits.values import USER, VALUE, changed
+from starling_spark.jobs.sql_traits.store import Run, Stored
+from starling_spark.jobs.sql_traits.values import USER, VALUE, changed, json_values
 from starling_spark.kafka.codec import Wire
 from starling_spark.kafka.sinks import OUTPUT, Letters, publish
 from starling_spark.lakehouse.iceberg import Lake
@@ -23,13 +23,6 @@ _COLUMNS: Final = types.StructType([types.StructField(name, types.StringType()) 
 _HOUR_MS: Final = 3_600_000
 
 
-class Stored(NamedTuple):
-    """What is wrong with the rows of a run, and their number. `problem` None: nothing."""
-
-    users: int
-    problem: str | None
-
-
 class Target(NamedTuple):
     """Where the values are published. `letters`: for records that the broker refuses."""
 
@@ -40,19 +33,25 @@ class Target(NamedTuple):
 
 
 class Results:
-    """The rows of runs. One process at a time writes them."""
+    """The rows of runs of traits. One process at a time writes them. `most_users`: of one result."""
 
-    def __init__(self, spark: SparkSession, lake: Lake) -> None:
+    is_view = False
+
+    def __init__(self, spark: SparkSession, lake: Lake, target: Target, most_users: int, orphan_hours: float) -> None:
         self._spark = spark
         self._lake = lake
+        self._target = target
+        self._most_users = most_users
+        self._orphan_hours = orphan_hours
         lake.ensure(TABLE, _COLUMNS, _PLACE, ())
 
-    def write(self, run: Run, values: DataFrame, most_users: int) -> Stored:
-        """Store the values of a run in one commit. Shape: `user_id`, `value`, as of `json_values`, also of another session."""
+    def write(self, run: Run, statement: DataFrame) -> Stored:
+        """Store the values of a run in one commit. Shape: `user_id`, `value`, also of another session. Raises: ResultRefused."""
+        values = json_values(statement, run.timezone)
         placed = {"workspace": run.workspace, "trait_key": run.key, "run": run.run}
         columns = [functions.lit(value).alias(name) for name, value in placed.items()]
         values.select(*columns, USER, VALUE).writeTo(self._lake.name(TABLE)).append()
-        return self._checked(run, most_users)
+        return self._checked(run)
 
     def rows(self, run: Run, of: str) -> DataFrame:
         """Return the values of a run of the same trait. `of`: its id."""
@@ -69,25 +68,29 @@ class Results:
         statement = f"DELETE FROM {table} WHERE workspace = :workspace AND trait_key = :trait{others}"  # noqa: S608 - our names
         self._spark.sql(statement, {"workspace": run.workspace, "trait": run.key, **names})
 
-    def maintain(self, orphan_hours: float) -> None:
+    def withdraw(self, run: Run) -> None:
+        """Do nothing: `publish` withdraws the values of a result without rows."""
+
+    def maintain(self) -> None:
         """Delete the files of forgotten rows, and those that a killed process left."""
         now_ms = wall_clock_ms()
         self._lake.call("expire_snapshots", TABLE, f"older_than => timestamp_millis({now_ms}), retain_last => 1")
-        orphans_ms = int(now_ms - orphan_hours * _HOUR_MS)
+        orphans_ms = int(now_ms - self._orphan_hours * _HOUR_MS)
         self._lake.call("remove_orphan_files", TABLE, f"older_than => timestamp_millis({orphans_ms})")
 
-    def publish(self, run: Run, target: Target) -> int:
+    def publish(self, run: Run) -> int:
         """Publish the differences from the last complete run; return their number. A repetition publishes the same records.
 
         Raises: the error of a failed task, such as BrokerUnavailable; some of the records may be written then.
         """
+        target = self._target
         before = None if run.result is None else self.rows(run, run.result)
         rows = changed(before, self.rows(run, run.run))
         records = rows.mapInArrow(_encoder(target.wire, target.topic, run), OUTPUT)
         published = publish(records, target.brokers, PRODUCED_BY, target.letters)
         return published.records[target.topic]
 
-    def _checked(self, run: Run, most_users: int) -> Stored:
+    def _checked(self, run: Run) -> Stored:
         users = self.rows(run, run.run).groupBy(USER).agg(
             functions.count("*").alias("rows"),
             functions.octet_length(USER).alias("id_bytes"),
@@ -98,7 +101,7 @@ class Results:
         found = users.agg(*sums).collect()[0]
         count = found["users"]
         checks = (
-            (count > most_users, f"the result has {count} users, and at most {most_users} are allowed: narrow it"),
+            (count > self._most_users, f"the result has {count} users, and at most {self._most_users} are allowed: narrow it"),
             ((found["rows"] or 0) > 1, "the result has several rows for a user: add GROUP BY user_id"),
             ((found["id_bytes"] or 0) > MOST_ID_BYTES, f"a user_id has more than {MOST_ID_BYTES} bytes: select the id of a user"),
             ((found["value_bytes"] or 0) > MOST_VALUE_BYTES, f"a value has more than {MOST_VALUE_BYTES} bytes of JSON: shorten it"),

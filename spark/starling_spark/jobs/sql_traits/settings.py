@@ -23,6 +23,9 @@ class SqlTraitsSettings(LakeSettings):
     sql_traits_max_users: Annotated[
         int, Field(ge=1, description="maximum of users with a value; a statement with more of them is refused")
     ] = 20_000_000
+    sql_views_max_rows: Annotated[
+        int, Field(ge=1, description="maximum of rows of a view in SQL; a statement with more of them is refused")
+    ] = 100_000_000
     sql_traits_max_minutes: Annotated[
         float, Field(gt=0, le=1_440, description="maximum time of one statement; a longer one fails")
     ] = 10.0

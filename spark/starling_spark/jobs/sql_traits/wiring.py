@@ -6,10 +6,10 @@ from typing import Final
 
 from starling_common.cassandra.database import Database
 from starling_common.wire import Registry
-from starling_spark.jobs.sql_traits.job import Limits, Place, SqlTraitJob
+from starling_spark.jobs.sql_traits.job import Limits, Place, SqlTraitJob, Stores
 from starling_spark.jobs.sql_traits.results import Target
 from starling_spark.jobs.sql_traits.settings import SqlTraitsSettings
-from starling_spark.jobs.sql_traits.store import RunStore
+from starling_spark.jobs.sql_traits.store import VIEWS, RunStore
 from starling_spark.kafka.codec import topic_schemas
 from starling_spark.kafka.sinks import Letters
 from starling_spark.lakehouse.iceberg import iceberg_config, local_warehouse
@@ -28,11 +28,14 @@ def sql_trait_job(settings: SqlTraitsSettings) -> Iterator[SqlTraitJob]:
     """
     database = Database(settings.cassandra)
     with locked_warehouse(local_warehouse(settings), _LOCK):
-        place = Place(settings.lake_namespace, _target(settings), settings.clock, settings.lake_orphan_hours)
-        limits = Limits(settings.sql_traits_max_bytes, settings.sql_traits_max_users, settings.sql_traits_max_minutes * 60)
+        place = Place(
+            settings.lake_namespace, _target(settings), settings.clock, settings.lake_orphan_hours, settings.lake_keep_hours
+        )
+        seconds = settings.sql_traits_max_minutes * 60
+        limits = Limits(settings.sql_traits_max_bytes, settings.sql_traits_max_users, seconds, settings.sql_views_max_rows)
         spark = open_session("sql-traits", settings, iceberg_config(settings))
         try:
-            yield SqlTraitJob(spark, RunStore(database), place, limits)
+            yield SqlTraitJob(spark, Stores(RunStore(database), RunStore(database, VIEWS)), place, limits)
         finally:
             spark.stop()
             database.close()

@@ -28,8 +28,8 @@ from starling_local.errors import NotPossible, UserError
 
 definitions_app = typer.Typer(
     no_args_is_help=True,
-    help="Export, plan and apply segments, computed traits, event types, lists and webhooks of the local instance, or of the "
-    "installation of --url or --context.",
+    help="Export, plan and apply segments, computed traits, views in SQL, event types, lists and webhooks of the local instance, "
+    "or of the installation of --url or --context.",
 )
 
 File = Annotated[

@@ -20,7 +20,7 @@ from starling_api.policy.schema import policy_schemas
 from starling_campaigns.definitions.campaign import REQUIRED_FIELDS
 from starling_campaigns.definitions.targets import CHANNEL_FIELDS, COMMON_FIELDS
 from starling_campaigns.schema import campaign_fields, target_schemas
-from starling_common.cassandra.read_models import CAMPAIGN, COMPUTED_TRAIT, EVENT_TYPE, LIST, SEGMENT, TARGET, WEBHOOK
+from starling_common.cassandra.read_models import CAMPAIGN, COMPUTED_TRAIT, EVENT_TYPE, LIST, SEGMENT, TARGET, VIEW, WEBHOOK
 from starling_common.records.credentials import SCOPES
 from starling_rules.sql.event_types import KEY_PATTERN as EVENT_TYPE_KEY
 from starling_rules.sql.event_types import MAX_PROPERTIES, NAME_PATTERN, TYPES
@@ -49,7 +49,7 @@ _READ_ONLY_TYPES: Final[Mapping[str, Schema]] = {
     "backfill": {"anyOf": [{"$ref": f"{_COMPONENTS}Backfill"}, {"type": "null"}]},
     "progress": {"anyOf": [{"$ref": f"{_COMPONENTS}TraitProgress"}, {"type": "null"}]},
     "broadcast": {"type": ["object", "null"]},
-    "last_run": {"anyOf": [{"$ref": f"{_COMPONENTS}TraitRun"}, {"type": "null"}]},
+    "last_run": {"anyOf": [{"$ref": f"{_COMPONENTS}{name}"} for name in ("TraitRun", "ViewRun")] + [{"type": "null"}]},
     "disabled": {"type": ["boolean", "null"]},
     "size": {"type": ["integer", "null"]},
 }
@@ -101,6 +101,7 @@ DEFINITIONS: Final = {
     CAMPAIGN: "CampaignDefinition",
     TARGET: "TargetDefinition",
     EVENT_TYPE: "EventTypeDefinition",
+    VIEW: "ViewDefinition",
 }
 """Kind -> the component of the body that creates one."""
 UPDATES: Final = {
@@ -111,6 +112,7 @@ UPDATES: Final = {
     CAMPAIGN: "CampaignUpdate",
     TARGET: "TargetUpdate",
     EVENT_TYPE: "EventTypeUpdate",
+    VIEW: "ViewUpdate",
 }
 """Kind -> the component of the body that changes one. It accepts the read-only fields, so that a response can be sent back."""
 
@@ -148,6 +150,8 @@ def body_schemas() -> dict[str, Schema]:
         "WebhookUpdate": _body("A changed webhook", _WEBHOOK | read_only(), ["url"]),
         "EventTypeDefinition": _body("A new event type", _EVENT_TYPE, ["key", "event", "properties"]),
         "EventTypeUpdate": _body("A changed event type", _EVENT_TYPE | read_only(), ["event", "properties"]),
+        "ViewDefinition": _body("A new view", _view(), ["key", "sql", "schedule"]),
+        "ViewUpdate": _body("A changed view", _view() | read_only(), ["sql", "schedule"]),
         "ListUpdate": _body("A new or a changed list", _LIST | read_only(), []),
         "LookupRequest": _body("The users, and the segments, of a look-up", _LOOKUP, ["users"]),
         **policy_schemas(),
@@ -382,6 +386,13 @@ def _trait_bodies() -> dict[str, Schema]:
         alternatives = [{"$ref": f"{_COMPONENTS}{name}{ending}"} for name in ("EventTrait", "RatioTrait", "SqlTrait")]
         found[f"Trait{ending}"] = {"description": description, "anyOf": alternatives}
     return found
+
+
+def _view() -> dict[str, Schema]:
+    own = dict(_sql_trait()["properties"])
+    sql = own["sql"] | {"description": "One SELECT with a name for each column, over the tables " + ", ".join(TABLES)}
+    key = {"type": "string", "pattern": EVENT_TYPE_KEY, "description": "Name of the table"}
+    return own | {"key": key, "sql": sql, "description": {"type": ["string", "null"]}, **label_schemas()}
 
 
 def _sql_trait() -> Schema:

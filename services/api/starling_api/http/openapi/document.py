@@ -29,7 +29,7 @@ _TAGS: Final[Mapping[str, str]] = {
     "webhooks": "Addresses that receive membership changes",
     "backfills": "Spark jobs that gather the history of new segments",
     "imports": "Files of events or traits that a Spark job imports",
-    "views": "Materialised views",
+    "views": "Views in SQL, and materialised views",
     "reports": "Reports that Spark computes",
     "messages": "Messages of campaigns to users, their consent, and suppressed addresses",
     "policy": "Whether, when and why a message to a user would be sent",
@@ -67,7 +67,7 @@ _SHORT_NAMES: Final = {
 }
 """Every response refers to these components, so their names are short."""
 _NO_CONTENT: Final = "NoContent"
-_TAGGED: Final = frozenset({"Segment", "Trait", "Webhook", "List", "Campaign", "Target", "Policy", "EventType"})
+_TAGGED: Final = frozenset({"Segment", "Trait", "Webhook", "List", "Campaign", "Target", "Policy", "EventType", "View"})
 """Schemas whose responses have an ETag."""
 
 

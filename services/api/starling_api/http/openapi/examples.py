@@ -54,6 +54,16 @@ _EVENT_TYPE_BODY: Final[Document] = {
     ],
 }  # fmt: skip
 _EVENT_TYPE: Final[Document] = {**_EVENT_TYPE_BODY, "description": "", **_SERVER}
+_VIEW_BODY: Final[Document] = {
+    "key": "orders_by_plan", "schedule": "15 * * * *",
+    "sql": "SELECT get_json_object(p.traits, '$.plan') AS plan, count(*) AS orders FROM events e JOIN profiles p "
+    "ON p.user_id = e.user_id WHERE e.name = 'Order Completed' GROUP BY get_json_object(p.traits, '$.plan')",
+}  # fmt: skip
+_VIEW: Final[Document] = {
+    **_VIEW_BODY, "name": "orders_by_plan", "description": "", "timezone": "UTC", **_SERVER,
+    "next_run_at": "2026-03-01T10:15:00.000Z",
+    "last_run": {"as_of": _INSTANT, "ended_at": _INSTANT, "rows": 3, "scanned_bytes": 1200, "message": None},
+}  # fmt: skip
 _WEBHOOK_BODY: Final[Document] = {"key": "shop", "url": "https://shop.example/hook", "segments": ["repeat-buyers"]}
 _WEBHOOK: Final[Document] = {
     **_WEBHOOK_BODY, "events": ["entered", "exited"], "format": "standard", "batch": None, "rate": None, "headers": {},
@@ -346,15 +356,23 @@ EXAMPLES: Final[dict[str, Example]] = {
             }
         ),
     ),
-    "get_view_rows": Example(
+    **_definitions("view", "views", (_VIEW_BODY, _without_key(_VIEW_BODY)), _VIEW),
+    "run_view": Example(None, _VIEW),
+    "get_view": Example(
         None,
-        _page(
-            {
-                "window_start": "2026-03-01T00:00:00.000Z", "window_end": "2026-03-02T00:00:00.000Z", "region": "Berlin",
-                "product_id": "p-1", "quantity": 3,
-            },
-            view="sales_by_product_region", version=1,
-        ),
+        {**_VIEW, "used_by": None, "as_of": _INSTANT},
+        {
+            "materialised": Example(
+                None,
+                _page(
+                    {
+                        "window_start": "2026-03-01T00:00:00.000Z", "window_end": "2026-03-02T00:00:00.000Z", "region": "Berlin",
+                        "product_id": "p-1", "quantity": 3,
+                    },
+                    view="sales_by_product_region", version=1,
+                ),
+            )
+        },
     ),
     "get_audience_report": Example(
         None,

@@ -4,7 +4,7 @@ from typing import Annotated, Any, Final, Generic, Literal, TypeVar
 
 from pydantic import BaseModel, Field, RootModel
 
-from starling_common.cassandra.read_models import CAMPAIGN, COMPUTED_TRAIT, EVENT_TYPE, LIST, POLICY, SEGMENT, TARGET, WEBHOOK
+from starling_common.cassandra.read_models import CAMPAIGN, COMPUTED_TRAIT, EVENT_TYPE, LIST, POLICY, SEGMENT, TARGET, VIEW, WEBHOOK
 
 T = TypeVar("T")
 
@@ -108,8 +108,8 @@ class DefinitionModel(BaseModel):
     updated_at: str = Field(description=INSTANT)
     used_by: list[str] | None = Field(
         default=None,
-        description="Keys of the segments that use this definition, or of the computed traits that read an event type; only in the "
-        "answer for one key",
+        description="Keys of the segments that use this definition, or of the statements in SQL that read an event type; only in "
+        "the answer for one key",
     )
     as_of: str | None = Field(
         default=None,
@@ -277,6 +277,36 @@ class TraitModel(DefinitionModel):
 
 class TraitPageModel(PageModel[TraitModel]):
     """One page of computed traits."""
+
+
+class ViewRunModel(BaseModel):
+    """The newest run of a view. Fields of a run that has not got so far are null."""
+
+    as_of: str | None = Field(description=f"{INSTANT}: the value of `:as_of`")
+    ended_at: str | None = Field(description=INSTANT)
+    rows: int | None = Field(description="Number of rows of the table")
+    scanned_bytes: int | None = Field(description="Estimate of the plan: bytes of the tables that the statement reads")
+    message: str | None = Field(description="Why the statement is refused, why the run failed, or why it waits")
+
+
+class ViewModel(DefinitionModel):
+    """A view: a statement in SQL whose result is a table of the lake."""
+
+    name: str
+    description: str
+    timezone: str
+    sql: str = Field(description="One SELECT with a name for each column")
+    schedule: str = Field(description="Times at which the SQL runs, in five fields of cron")
+    last_run: ViewRunModel
+    next_run_at: str | None = Field(description=f"{INSTANT}: the next time of the schedule")
+    status: Literal["waiting", "running", "active", "refused", "failed", "archived"] = Field(
+        description="active: the table has the rows of the last run; refused: Spark does not run the statement; failed: the last "
+        "run failed. The schedule goes on in any case"
+    )
+
+
+class ViewPageModel(PageModel[ViewModel]):
+    """One page of views in SQL."""
 
 
 class DeclaredPropertyModel(BaseModel):
@@ -716,8 +746,9 @@ class AuditPageModel(PageModel[AuditModel]):
 MODELS: Final[dict[str, type[DefinitionModel]]] = {
     SEGMENT: SegmentModel, COMPUTED_TRAIT: TraitModel, WEBHOOK: WebhookModel, LIST: ListModel,
     CAMPAIGN: CampaignModel, TARGET: TargetModel, POLICY: PolicyModel, EVENT_TYPE: EventTypeModel,
+    VIEW: ViewModel,
 }  # fmt: skip
 PAGES: Final[dict[str, type[BaseModel]]] = {
     SEGMENT: SegmentPageModel, COMPUTED_TRAIT: TraitPageModel, WEBHOOK: WebhookPageModel, LIST: ListPageModel,
-    CAMPAIGN: CampaignPageModel, TARGET: TargetPageModel, EVENT_TYPE: EventTypePageModel,
+    CAMPAIGN: CampaignPageModel, TARGET: TargetPageModel, EVENT_TYPE: EventTypePageModel, VIEW: ViewPageModel,
 }  # fmt: skip

@@ -1,16 +1,17 @@
-"""Core: computed traits in SQL: their runs are queued here, and a Spark job performs them."""
+"""Core: computed traits and views in SQL: their runs are queued here, and a Spark job performs them."""
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Final, NamedTuple, Protocol
 
 from starling_api.definitions.definition import Definition
-from starling_api.definitions.sql_traits import is_runnable, is_sql
+from starling_api.definitions.kinds import TRAITS, VIEWS, Kind
+from starling_api.definitions.statements import is_runnable, is_sql
 from starling_api.http.errors import Archived, BadRequest, NotFound
 from starling_api.ports import InForce
-from starling_common.cassandra.read_models import ARCHIVED, COMPUTED_TRAIT
+from starling_common.cassandra.read_models import ARCHIVED
 from starling_common.time.instants import format_instant
-from starling_rules.sql.runs import RUNNING, UNFINISHED, WAITING, Queued, TraitSql, is_due, run_id
+from starling_rules.sql.runs import RUNNING, UNFINISHED, WAITING, Queued, ScheduledSql, is_due, run_id
 from starling_rules.sql.schedule import next_run_ms
 
 Document = dict[str, Any]
@@ -18,11 +19,12 @@ Document = dict[str, Any]
 _NOT_STARTED: Final = "an operator starts the job: run it, or set STARLING_SQL_TRAITS_RUNNER of the API"
 
 
-class SqlTraitRow(NamedTuple):
-    """The newest run of a trait, and what the last run that ended has published.
+class RunRow(NamedTuple):
+    """The newest run of a statement, and the result of the last run that ended.
 
-    `state`, `message`: of the newest run. The other fields are those of the last run that got so far: `as_of_ms`, its time, `users`
-    and `scanned_bytes` once the statement was executed, `published`, the number of changed values, at its end.
+    `state`, `message`: of the newest run. The other fields are those of the last run that got so far: `as_of_ms`, its time, and
+    once the statement was executed `users`, of a view the number of rows, and `scanned_bytes`; at its end `published`, the number
+    of changed values.
     """
 
     workspace: str
@@ -44,16 +46,16 @@ class SqlTraitRow(NamedTuple):
         return Queued(self.version, self.archived, self.state, self.queued_at_ms)
 
 
-class SqlTraitStore(Protocol):
+class RunStore(Protocol):
     """The table of the runs. Every method may raise DatabaseUnavailable."""
 
-    def every(self) -> Sequence[SqlTraitRow]:
-        """Return the traits of all workspaces."""
+    def every(self) -> Sequence[RunRow]:
+        """Return the statements of all workspaces."""
 
-    def of(self, workspace: str) -> Sequence[SqlTraitRow]:
-        """Return the traits of a workspace."""
+    def of(self, workspace: str) -> Sequence[RunRow]:
+        """Return the statements of a workspace."""
 
-    def queue(self, trait: TraitSql, run: str, now_ms: int, before: SqlTraitRow | None) -> bool:
+    def queue(self, statement: ScheduledSql, run: str, now_ms: int, before: RunRow | None) -> bool:
         """Queue a run after the run `before` (None: the first one); return False if another process queued one meanwhile."""
 
 
@@ -68,24 +70,25 @@ class TraitReader(Protocol):
 
 
 @dataclass(frozen=True, slots=True)
-class SqlTraits:
-    """The SQL traits of all workspaces. `is_started`: the API starts the job that runs them."""
+class SqlRuns:
+    """The statements of one kind of definition, in all workspaces. `is_started`: the API starts the job that runs them."""
 
-    store: SqlTraitStore
+    store: RunStore
     reader: TraitReader
     now_ms: Callable[[], int]
     is_started: bool = True
+    kind: Kind = TRAITS
 
     def queue_due(self) -> dict[str, int]:
         """Queue the runs that are due; return the number of unfinished runs by state. Raises: DatabaseUnavailable.
 
         Several processes may do so at the same time: of two, one queues a run.
         """
-        workspaces = sorted({one.workspace for one in self.reader.everywhere(COMPUTED_TRAIT)})
+        workspaces = sorted({one.workspace for one in self.reader.everywhere(self.kind.name)})
         rows = {(row.workspace, row.key): row for row in self.store.every()}
         unfinished = dict.fromkeys((WAITING, RUNNING), 0)
         for workspace in workspaces:
-            for trait in _in_sql(workspace, self.reader.definitions(workspace, COMPUTED_TRAIT)):
+            for trait in _in_sql(workspace, self.reader.definitions(workspace, self.kind.name)):
                 before, now_ms = rows.get((workspace, trait.key)), self.now_ms()
                 if is_due(trait, None if before is None else before.queued, now_ms) and self._queue(trait, before, now_ms):
                     unfinished[WAITING] += 1
@@ -98,11 +101,11 @@ class SqlTraits:
 
         Raises: NotFound, Archived, BadRequest (`not_sql`).
         """
-        found = next((one for one in self.reader.definitions(workspace, COMPUTED_TRAIT) if one.key == key), None)
+        found = next((one for one in self.reader.definitions(workspace, self.kind.name) if one.key == key), None)
         if found is None:
-            raise NotFound("computed trait", key)
+            raise NotFound(self.kind.title, key)
         if found.status == ARCHIVED:
-            raise Archived(f"{key!r} is archived: create a computed trait with another key")
+            raise Archived(f"{key!r} is archived: create a {self.kind.title} with another key")
         if not (is_sql(found.document) and is_runnable(found.document)):
             raise BadRequest("not_sql", f"{key!r} is a measure of events, which is always up to date: only SQL traits have runs")
         before = next((row for row in self.store.of(workspace) if row.key == key), None)
@@ -112,24 +115,24 @@ class SqlTraits:
         return found
 
     def shown(self, workspace: str, definitions: Sequence[Definition]) -> Mapping[str, Document]:
-        """Return by key the fields that the runs add to the documents of SQL traits."""
+        """Return by key the fields that the runs add to the documents of these definitions."""
         traits = _in_sql(workspace, definitions)
         if not traits:
             return {}
         rows = {row.key: row for row in self.store.of(workspace)}
         return {trait.key: self._shown(trait, rows.get(trait.key)) for trait in traits}
 
-    def _queue(self, trait: TraitSql, before: SqlTraitRow | None, now_ms: int) -> bool:
+    def _queue(self, trait: ScheduledSql, before: RunRow | None, now_ms: int) -> bool:
         # Later than the run before, also by a clock that is behind: the time is part of the id.
         at_ms = now_ms if before is None else max(now_ms, before.queued_at_ms + 1)
         return self.store.queue(trait, run_id(trait.workspace, trait.key, trait.version, at_ms), at_ms, before)
 
-    def _shown(self, trait: TraitSql, row: SqlTraitRow | None) -> Document:
+    def _shown(self, trait: ScheduledSql, row: RunRow | None) -> Document:
         if trait.archived:
-            return {"last_run": _last_run(row), "next_run_at": None}
+            return {"last_run": self._last_run(row), "next_run_at": None}
         is_new = row is None or (row.version < trait.version and row.state != RUNNING)
         state = WAITING if row is None or is_new else row.state
-        last = _last_run(row)
+        last = self._last_run(row)
         if state == WAITING and not self.is_started and last["message"] is None:
             last["message"] = _NOT_STARTED
         return {
@@ -138,23 +141,22 @@ class SqlTraits:
             "next_run_at": format_instant(next_run_ms(trait.schedule, trait.timezone, self.now_ms())),
         }
 
+    def _last_run(self, row: RunRow | None) -> Document:
+        """Return the newest run as it is shown; without one its fields are null."""
+        found = row or _NONE
+        result = {"rows": found.users} if self.kind is VIEWS else {"users": found.users, "published": found.published}
+        return {
+            "as_of": None if found.as_of_ms is None else format_instant(found.as_of_ms),
+            "ended_at": None if found.ended_at_ms is None else format_instant(found.ended_at_ms),
+            **result,
+            "scanned_bytes": found.scanned_bytes,
+            "message": found.message,
+        }
 
-def _last_run(row: SqlTraitRow | None) -> Document:
-    """Return the newest run as it is shown; without one its fields are null."""
-    found = row or _NONE
-    return {
-        "as_of": None if found.as_of_ms is None else format_instant(found.as_of_ms),
-        "ended_at": None if found.ended_at_ms is None else format_instant(found.ended_at_ms),
-        "users": found.users,
-        "published": found.published,
-        "scanned_bytes": found.scanned_bytes,
-        "message": found.message,
-    }
 
-
-def _in_sql(workspace: str, definitions: Sequence[Definition]) -> list[TraitSql]:
+def _in_sql(workspace: str, definitions: Sequence[Definition]) -> list[ScheduledSql]:
     return [
-        TraitSql(
+        ScheduledSql(
             workspace,
             one.key,
             one.version,
@@ -168,4 +170,4 @@ def _in_sql(workspace: str, definitions: Sequence[Definition]) -> list[TraitSql]
     ]
 
 
-_NONE: Final = SqlTraitRow("", "", 0, archived=False, state=WAITING, queued_at_ms=0)
+_NONE: Final = RunRow("", "", 0, archived=False, state=WAITING, queued_at_ms=0)

@@ -1,29 +1,32 @@
-"""Wiring: the threads that queue the runs of SQL traits and start their Spark job, from the settings of the API."""
+"""Wiring: the threads that queue the runs of traits and views in SQL and start their Spark job, from the settings of the API."""
 
 import threading
+from collections import Counter
+from collections.abc import Sequence
 from typing import Final
 
 from starling_api.jobs.runner import FAILURES, Runner
 from starling_api.jobs.wiring import submitter_of
 from starling_api.settings import ApiSettings
-from starling_api.traits.sql import SqlTraits
+from starling_api.sql.runs import SqlRuns
 from starling_common.cassandra.sessions import DatabaseUnavailable
 from starling_common.telemetry.logs import log
 from starling_common.telemetry.metrics import Metrics
+from starling_rules.sql.runs import RUNNING, WAITING
 
 _POLL_SECONDS: Final = 5.0
 
 
-class SqlTraitService:
+class SqlService:
     """Queues runs when they are due, and starts the job while one waits or was interrupted.
 
     Every API process does so. A lightweight transaction decides which of them queues a run. The job is not started here if an
     operator starts it.
     """
 
-    def __init__(self, settings: ApiSettings, traits: SqlTraits, metrics: Metrics) -> None:
+    def __init__(self, settings: ApiSettings, kinds: Sequence[SqlRuns], metrics: Metrics) -> None:
         self._settings = settings
-        self._traits = traits
+        self._kinds = kinds
         self._gauge = metrics.gauge("starling_api_sql_trait_runs")
         self._failures = metrics.gauge(FAILURES)
         self._stopping = threading.Event()
@@ -58,11 +61,11 @@ class SqlTraitService:
     def _run(self) -> None:
         while not self._stopping.is_set():
             try:
-                unfinished = self._traits.queue_due()
+                unfinished = sum((Counter(one.queue_due()) for one in self._kinds), Counter[str]())
             except DatabaseUnavailable as error:
                 log(__name__).warning("sql_traits_not_queued", error=str(error))
             else:
-                self._unfinished = sum(unfinished.values())
-                for state, runs in unfinished.items():
-                    self._gauge.labels(state).set(runs)
+                self._unfinished = unfinished.total()
+                for state in (WAITING, RUNNING):
+                    self._gauge.labels(state).set(unfinished[state])
             self._stopping.wait(_POLL_SECONDS)

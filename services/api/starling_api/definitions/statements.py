@@ -1,4 +1,4 @@
-"""Pure core: the document of a computed trait in SQL."""
+"""Pure core: the statement and the schedule in the document of a computed trait or of a view."""
 
 from collections.abc import Mapping
 from typing import Any, Final
@@ -18,26 +18,31 @@ def is_sql(document: Mapping[str, Any]) -> bool:
 
 
 def is_runnable(document: Mapping[str, Any]) -> bool:
-    """Return whether the stored document of a SQL trait can be scheduled. Another producer can write others."""
+    """Return whether the stored document of a definition in SQL can be scheduled. Another producer can write others."""
     zone = document.get("timezone") or "UTC"
     return isinstance(document["sql"], str) and schedule_error(document.get("schedule")) is None and not _zone_errors(zone)
 
 
-def sql_fields(given: Mapping[str, Any], timezone: str, tables: Tables) -> tuple[dict[str, Any], tuple[FieldError, ...]]:
-    """Return the fields of a SQL trait as they are stored, and their errors. `timezone` and `tables`: those of the workspace."""
+def sql_fields(
+    given: Mapping[str, Any], timezone: str, tables: Tables, *, is_view: bool = False
+) -> tuple[dict[str, Any], tuple[FieldError, ...]]:
+    """Return the fields of a definition in SQL as they are stored, and their errors.
+
+    `timezone` and `tables`: those of the workspace.
+    """
     zone = given.get("timezone") or timezone
     sql, schedule = given["sql"], given.get("schedule")
     errors = _zone_errors(zone)
-    if not isinstance(sql, str):
-        return {}, (*errors, FieldError("/sql", "wrong_type", "it is not a text", "one SELECT with the columns user_id and value"))
     if schedule is None:
         errors = (*errors, FieldError("", "missing_field", "it has no schedule", f'"schedule": {_SCHEDULE}'))
     elif (problem := schedule_error(schedule)) is not None:
         errors = (*errors, FieldError("/schedule", "bad_schedule", problem, _SCHEDULE))
+    if not isinstance(sql, str):
+        return {}, (*errors, FieldError("/sql", "wrong_type", "it is not a text", "one SELECT"))
     text = cleaned(sql)
     errors += tuple(
         FieldError("/sql", one.code, f"line {one.line}, column {one.column}: {one.reason}", one.cure)
-        for one in sql_errors(text, tables)
+        for one in sql_errors(text, tables, is_view=is_view)
     )
     return {"sql": text, "schedule": schedule, "timezone": zone}, errors
 

@@ -1,0 +1,1 @@
+"""Statements in SQL of computed traits and views: their runs, which a Spark job performs."""
