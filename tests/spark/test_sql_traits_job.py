@@ -63,6 +63,7 @@ LAKE_COLUMNS = {
     ),
     "profile_changes": columns(
         **WHO, **ORIGIN, event_time=TIME, received_at=TIME, order=TIME, anonymous_ids=IDS, traits=TEXT, group_id=TEXT,
+        change=TEXT, group_traits=TEXT,
     ),
     "membership_changes": columns(
         **WHO, **ORIGIN, segment_key=TEXT, segment_version=types.IntegerType(), status=TEXT, sequence=LONG, effective_at=TIME,
@@ -425,6 +426,21 @@ def test_a_property_of_another_type_is_null(spark: SparkSession) -> None:
         assert found == wanted, value
     [broken] = spark.createDataFrame([("{",)], "properties string").select(*columns_of).collect()
     assert set(broken.asDict().values()) == {None}
+
+
+def test_an_account_has_the_traits_of_its_last_group_call(rig: Rig) -> None:
+    def called(user: str, account: str, tier: str, offset: int) -> dict[str, Any]:
+        group = {"change": "GROUP", "group_id": account, "group_traits": json.dumps({"tier": tier})}
+        return profile(user, "pro", offset) | group
+
+    calls = [called("ann", "acme", "gold", 1), called("bob", "acme", "iron", 3), called("cid", "acme", "lead", 2)]
+    later = profile("bob", "pro", 5) | {"change": "TRAITS", "group_id": "acme", "group_traits": "{}"}
+    rig.add("profile_changes", [*calls, called("dan", "shop", "gold", 4), profile("eve", "pro", 6), later])
+    sql = "SELECT user_id, get_json_object(a.traits, '$.tier') AS value FROM profiles JOIN accounts a ON a.account_id = group_id"
+    rig.ordered("tier", sql)
+    assert rig.perform() == {ACTIVE: 1}
+    found = {one["user_id"]: json.loads(one["value"]) for one in rig.published(4)}
+    assert found == {"ann": "iron", "bob": "iron", "cid": "iron", "dan": "gold"}
 
 
 def test_values_are_json(spark: SparkSession) -> None:

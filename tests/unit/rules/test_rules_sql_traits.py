@@ -264,7 +264,7 @@ def test_an_error_names_line_column_and_cure() -> None:
     found = sql_errors(sql)
     assert [(one.code, one.line, one.column) for one in found] == [("unknown_column", 1, 19), ("unknown_table", 2, 20)]
     assert "event_time" in found[0].cure
-    assert found[1].cure == "one of events, profiles, membership_changes"
+    assert found[1].cure == "one of events, profiles, membership_changes, accounts"
     assert sql_errors("SELECT user_id, now() AS value FROM events")[0].cure == ":as_of"
 
 

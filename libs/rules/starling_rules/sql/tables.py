@@ -6,6 +6,7 @@ from typing import Final
 EVENTS: Final = "events"
 PROFILES: Final = "profiles"
 MEMBERSHIP_CHANGES: Final = "membership_changes"
+ACCOUNTS: Final = "accounts"
 
 TABLES: Final[Mapping[str, tuple[str, ...]]] = {
     EVENTS: (
@@ -13,6 +14,7 @@ TABLES: Final[Mapping[str, tuple[str, ...]]] = {
     ),
     PROFILES: ("user_id", "anonymous_ids", "traits", "group_id", "updated_at"),
     MEMBERSHIP_CHANGES: ("user_id", "segment_key", "segment_version", "status", "sequence", "effective_at"),
+    ACCOUNTS: ("account_id", "traits", "updated_at"),
 }  # fmt: skip
 """Table -> its columns. `properties`, `context` and `traits` are JSON texts; the times are timestamps."""
 

@@ -8,7 +8,7 @@ from pyspark.sql import Column, DataFrame, functions
 from starling_common.settings import Clock
 from starling_common.time.instants import wall_clock_ms
 from starling_rules.sql.event_types import COLUMNS, EventType
-from starling_rules.sql.tables import EVENTS, MEMBERSHIP_CHANGES, PROFILES, TABLES
+from starling_rules.sql.tables import ACCOUNTS, EVENTS, MEMBERSHIP_CHANGES, PROFILES, TABLES
 from starling_spark.jobs.sql_traits.typed import typed
 from starling_spark.lakehouse.iceberg import Lake
 from starling_spark.lakehouse.in_force import event_rows
@@ -38,6 +38,7 @@ def pinned_tables(lake: Lake, workspace: str, event_types: Iterable[EventType] =
     found = {
         EVENTS: _events(lake, SOURCES[EVENTS], workspace),
         PROFILES: _newest(changes),
+        ACCOUNTS: _accounts(changes),
         MEMBERSHIP_CHANGES: lake.rows(table, lake.snapshot(table)).where(_is_in(workspace)),
     }
     tables = {name: rows.select(*TABLES[name]) for name, rows in found.items()}
@@ -63,6 +64,16 @@ def _events(lake: Lake, table: str, workspace: str) -> DataFrame:
     if rows.corrected is None:
         return own
     return own.unionByName(rows.corrected.where(_is_in(workspace)), allowMissingColumns=True)
+
+
+def _accounts(changes: DataFrame) -> DataFrame:
+    """Return each account with the traits of the last group call that named it."""
+    call = functions.struct(functions.col("group_traits").alias("traits"), functions.col("event_time").alias("updated_at"))
+    calls = changes.where("change = 'GROUP' AND group_id IS NOT NULL")
+    # Calls of different users have no order among them but that of their arrival.
+    order = functions.struct("received_at", "origin_partition", "origin_offset")
+    newest = calls.groupBy(functions.col("group_id").alias("account_id")).agg(functions.max_by(call, order).alias("call"))
+    return newest.select("account_id", "call.*")
 
 
 def _newest(changes: DataFrame) -> DataFrame:
