@@ -7,9 +7,9 @@ from starling_local.runtime.fetching import FetchError, default_runtime_dir, fet
 
 
 def main() -> int:
-    """Fetch every missing bundle; return the exit code."""
+    """Fetch every missing bundle that is not fetched on demand; return the exit code."""
     try:
-        for bundle in BUNDLES.values():
+        for bundle in (one for one in BUNDLES.values() if not one.on_demand):
             fetch(bundle, default_runtime_dir(), lambda line: print(f"setup: {line} ...", flush=True))  # noqa: T201 - for the terminal
     except FetchError as error:
         sys.stderr.write(f"setup: {error}\n")

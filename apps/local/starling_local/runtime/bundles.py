@@ -18,13 +18,14 @@ class Bundle:
     """One directory of files that Maven fetches.
 
     Shape: `goal` is the Maven goal that fills the directory; an `archive` bundle consists of one
-           `.tar.gz`, which is unpacked in place.
+           `.tar.gz`, or one jar with a `.txz`, which is unpacked in place; `on_demand`: tests alone need and fetch it.
     Source: `maven/<name>/pom.xml` pins the versions, `maven/<name>/SHA256SUMS` the checksums.
     """
 
     name: str
     goal: str
     archive: bool = False
+    on_demand: bool = False
 
     @property
     def pom(self) -> Path:
@@ -45,6 +46,7 @@ BUNDLES = {
         Bundle("registry", ARCHIVE, archive=True),
         Bundle("spark", LIBRARIES),
         Bundle("iceberg", LIBRARIES),
+        Bundle("postgres", ARCHIVE, archive=True, on_demand=True),
     )
 }
 

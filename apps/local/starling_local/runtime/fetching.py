@@ -7,6 +7,7 @@ import shutil
 import subprocess
 import tarfile
 import tempfile
+import zipfile
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -105,11 +106,16 @@ def _verify(bundle: Bundle, directory: Path) -> None:
 
 
 def _unpack(directory: Path) -> None:
-    for archive in list(directory.glob("*.tar.gz")):
-        with tarfile.open(archive) as packed:
+    for jar in list(directory.glob("*.jar")):
+        with zipfile.ZipFile(jar) as packed:
+            for name in (one for one in packed.namelist() if one.endswith(".txz")):
+                packed.extract(name, directory)
+        jar.unlink()
+    for archive in [*directory.glob("*.tar.gz"), *directory.glob("*.txz")]:
+        with tarfile.open(archive) as files:
             # Python before 3.11.4 has no extraction filters.
-            packed.extraction_filter = getattr(tarfile, "data_filter", lambda member, _path: member)
-            packed.extractall(directory)  # noqa: S202 - the archive is verified
+            files.extraction_filter = getattr(tarfile, "data_filter", lambda member, _path: member)
+            files.extractall(directory)  # noqa: S202 - the archive is verified
         archive.unlink()
 
 
