@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from datetime import UTC, datetime
 from typing import Final, NamedTuple, Protocol
 
-from py4j.protocol import Py4JError, Py4JJavaError
+from py4j.protocol import Py4JError
 from pyspark.errors import AnalysisException, ParseException, PySparkException, QueryContextType
 from pyspark.sql import DataFrame, SparkSession
 
@@ -29,6 +29,7 @@ from starling_spark.jobs.sql_traits.tables import SOURCES, NoTables, as_of_ms, p
 from starling_spark.jobs.sql_traits.values import ResultRefused
 from starling_spark.jobs.sql_traits.views import ViewTables
 from starling_spark.lakehouse.iceberg import Lake
+from starling_spark.session.failures import first_cause
 
 _GROUP: Final = "sql-trait"
 _CANCEL_SECONDS: Final = 1.0
@@ -159,7 +160,7 @@ class SqlTraitJob:
         except (PySparkException, Py4JError) as error:
             if is_stopping():
                 return None, None
-            reason = f"the values could not be published: {_reason(error)}: the job tries again"
+            reason = f"the values could not be published: {first_cause(error)}: the job tries again"
             store.postpone(run, reason)
             return WAITING, reason
         store.end_published(run, ACTIVE, published)
@@ -203,9 +204,9 @@ class SqlTraitJob:
             with self._time_limit():
                 stored = output.write(run, statement)
         except (AnalysisException, ParseException, PlanRefused, ResultRefused) as error:
-            raise NotRun(REFUSED, _place(error, run.sql) + _reason(error)) from error
+            raise NotRun(REFUSED, _place(error, run.sql) + first_cause(error)) from error
         except (PySparkException, Py4JError, NoTables) as error:
-            raise NotRun(FAILED, _place(error, run.sql) + _reason(error)) from error
+            raise NotRun(FAILED, _place(error, run.sql) + first_cause(error)) from error
         if stored.problem is not None:
             raise NotRun(REFUSED, stored.problem)
         return Computed(at_ms, wall_clock_ms(), stored.rows, scanned)
@@ -262,15 +263,6 @@ class SqlTraitJob:
     def _too_slow(self) -> NotRun:
         reason = f"the statement took longer than {self._limits.max_seconds:g} seconds"
         return NotRun(FAILED, f"{reason}: narrow it, or raise STARLING_SQL_TRAITS_MAX_MINUTES")
-
-
-def _reason(error: Exception) -> str:
-    """Return the first cause of an error of Spark, without the plan and the stack that follow it."""
-    first: Exception = error
-    while isinstance(cause := getattr(first, "_cause", None), Exception):
-        first = cause
-    text = str(first.java_exception.toString() if isinstance(first, Py4JJavaError) else first).strip()
-    return (text or type(first).__name__).splitlines()[0][:_MOST_MESSAGE]
 
 
 def _place(error: Exception, sql: str) -> str:
