@@ -29,6 +29,7 @@ from starling_segmenter.settings import Settings as SegmenterSettings
 from starling_spark.jobs.audience_report.settings import AudienceReportSettings
 from starling_spark.jobs.backfill.settings import BackfillSettings
 from starling_spark.jobs.campaign_report.settings import CampaignReportSettings
+from starling_spark.jobs.exports.settings import ExportSettings
 from starling_spark.jobs.imports.settings import ImportSettings
 from starling_spark.jobs.profiles.settings import ProfilesSettings
 from starling_spark.jobs.replay.settings import ReplaySettings
@@ -125,6 +126,7 @@ SECTIONS: Final = (
     Section("Views", f"`python -m starling_spark.jobs.views`. {_SPARK}", ViewsSettings, (SparkSettings,)),
     Section("Backfill", f"`python -m starling_spark.jobs.backfill`. {_LAKE}", BackfillSettings, (LakeSettings,)),
     Section("SQL traits", f"`python -m starling_spark.jobs.sql_traits`. {_LAKE}", SqlTraitsSettings, (LakeSettings,)),
+    Section("Exports", f"`python -m starling_spark.jobs.exports`. {_LAKE}", ExportSettings, (LakeSettings,)),
     Section("Imports", f"`python -m starling_spark.jobs.imports`. {_SPARK}", ImportSettings, (SparkSettings,)),
     Section(
         "Audience report", f"`python -m starling_spark.jobs.audience_report`. {_LAKE}", AudienceReportSettings, (LakeSettings,)

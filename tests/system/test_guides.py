@@ -37,6 +37,7 @@ EXPECTED = {
     "tutorial/stateful-service.md": ['"streak_days":1'],
     "how-to/protocol-buffers.md": ['"success":true'],
     "how-to/spark/imports.md": ["sent2,rejected1", "missing_id", "\nada\n"],
+    "how-to/spark/exports.md": ["members1done"],
     "how-to/secrets.md": ["everysecretisencryptedwiththekey2027"],
     "how-to/provider-callbacks.md": ["1deadletter"],
     "how-to/command-line.md": ["segmentbuyerschanged", "segmentbuyers:changed,version"],

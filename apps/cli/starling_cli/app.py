@@ -10,6 +10,7 @@ import typer
 from starling_cli.commands.capacity import plan_capacity
 from starling_cli.commands.common import REMOTE, REMOTE_TOKEN, REMOTE_URL, Remote, print_error
 from starling_cli.commands.deploy import deploy_app
+from starling_cli.commands.export import export_app
 from starling_cli.commands.flow import clock_app, settle
 from starling_cli.commands.lifecycle import down, env, status, up
 from starling_cli.commands.load import catalog_app
@@ -83,6 +84,7 @@ def build_app() -> typer.Typer:
     app.add_typer(deploy_app, name="deploy")
     app.add_typer(replay_app, name="replay")
     app.add_typer(reprocess_app, name="reprocess")
+    app.add_typer(export_app, name="export")
     return app
 
 

@@ -12,7 +12,7 @@ import pytest
 from typer.testing import CliRunner, Result
 
 from starling_cli.app import build_app
-from starling_cli.commands import load, replay, report, reprocess
+from starling_cli.commands import export, load, replay, report, reprocess
 from starling_local.errors import NotPossible
 from starling_local.instance import Instance, Options
 
@@ -35,7 +35,7 @@ class Jobs:
 @pytest.fixture
 def jobs(monkeypatch: pytest.MonkeyPatch) -> Jobs:
     made = Jobs()
-    for module in (replay, report, reprocess):
+    for module in (export, replay, report, reprocess):
         monkeypatch.setattr(module, "run_job", made.run)
     return made
 
@@ -99,6 +99,29 @@ def test_a_reprocessing_that_cannot_run_states_the_cure(jobs: Jobs, tmp_path: Pa
     assert "needs --into NAME" in refusal(starling("reprocess"))
     assert "either a NAME or --live" in refusal(starling("reprocess", "switch"))
     assert "run `starling up --lake`" in refusal(starling("reprocess", "list"))
+    assert not jobs.calls
+
+
+@pytest.mark.parametrize(
+    ("words", "arguments", "code"),
+    [
+        (["run"], ["run"], 0),
+        (["run", "members", "traits", "--from-start"], ["run", "members", "traits", "--from-start"], 1),
+        (["status", "members"], ["status", "members"], 0),
+        (["rejects", "members"], ["rejects", "members"], 0),
+    ],
+)
+def test_an_export_has_the_arguments_of_its_command(
+    jobs: Jobs, with_lake: Path, words: list[str], arguments: list[str], code: int
+) -> None:
+    jobs.code = code
+    assert starling("export", *words, "--data-dir", with_lake).exit_code == code
+    assert jobs.calls == [("exports", "starling_spark.jobs.exports", arguments)]
+
+
+def test_an_export_without_a_lake_states_the_cure(jobs: Jobs, tmp_path: Path) -> None:
+    Instance(tmp_path).save_options(Options(instance_id="one", port_base=20_000))
+    assert "run `starling up --lake`" in refusal(starling("export", "run", "--data-dir", tmp_path))
     assert not jobs.calls
 
 

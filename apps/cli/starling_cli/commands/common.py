@@ -45,6 +45,14 @@ def instance_at(data_dir: Path | None) -> Instance:
     return Instance((data_dir or default_data_dir()).absolute())
 
 
+def instance_with_lake(data_dir: Path | None) -> Instance:
+    """Return the instance in the directory, or in the default directory. Raises: NotPossible if it has no lake."""
+    instance = instance_at(data_dir)
+    if not instance.options().lake:
+        raise NotPossible("the instance has no lake: run `starling up --lake`")
+    return instance
+
+
 def print_line(line: str) -> None:
     """Print one line and flush it, so that a pipe receives it at once."""
     sys.stdout.write(f"{line}\n")

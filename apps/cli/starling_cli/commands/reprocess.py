@@ -4,9 +4,8 @@ from typing import Annotated
 
 import typer
 
-from starling_cli.commands.common import DataDir, instance_at, print_line
+from starling_cli.commands.common import DataDir, instance_with_lake, print_line
 from starling_local.errors import NotPossible
-from starling_local.instance import Instance
 from starling_local.stack.jobs import run_job
 
 reprocess_app = typer.Typer(
@@ -35,7 +34,7 @@ def reprocess(
         return
     if into is None:
         raise NotPossible("`starling reprocess` needs --into NAME, or one of list, diff NAME, switch NAME, remove NAME")
-    instance = _with_lake(data_dir)
+    instance = instance_with_lake(data_dir)
     print_line(f"reprocessing (log: {instance.log_file(_NAME)})")
     arguments = ["run", "--into", into, "--catalog", catalog, *(["--overwrite"] if overwrite else [])]
     run_job(instance, _NAME, _MODULE, arguments)
@@ -44,7 +43,7 @@ def reprocess(
 @reprocess_app.command("diff")
 def diff(name: Name, data_dir: DataDir = None) -> None:
     """Print the events that differ from the live ones; exit 0 if none, else 1."""
-    if run_job(_with_lake(data_dir), _NAME, _MODULE, ["diff", name], success_codes=(0, _DIFFERENT)):
+    if run_job(instance_with_lake(data_dir), _NAME, _MODULE, ["diff", name], success_codes=(0, _DIFFERENT)):
         raise typer.Exit(_DIFFERENT)
 
 
@@ -57,23 +56,16 @@ def switch(
     """Put the tables of a result in force, or with --live those of the live events, in one commit."""
     if (name is None) is not live:
         raise NotPossible("`starling reprocess switch` needs either a NAME or --live")
-    run_job(_with_lake(data_dir), _NAME, _MODULE, ["switch", *(["--live"] if name is None else [name])])
+    run_job(instance_with_lake(data_dir), _NAME, _MODULE, ["switch", *(["--live"] if name is None else [name])])
 
 
 @reprocess_app.command("list")
 def listed(data_dir: DataDir = None) -> None:
     """List the results, and which one is in force."""
-    run_job(_with_lake(data_dir), _NAME, _MODULE, ["list"])
+    run_job(instance_with_lake(data_dir), _NAME, _MODULE, ["list"])
 
 
 @reprocess_app.command("remove")
 def remove(name: Name, data_dir: DataDir = None) -> None:
     """Delete a result that is not in force."""
-    run_job(_with_lake(data_dir), _NAME, _MODULE, ["remove", name])
-
-
-def _with_lake(data_dir: DataDir) -> Instance:
-    instance = instance_at(data_dir)
-    if not instance.options().lake:
-        raise NotPossible("the instance has no lake: run `starling up --lake`")
-    return instance
+    run_job(instance_with_lake(data_dir), _NAME, _MODULE, ["remove", name])

@@ -1,0 +1,1 @@
+"""Exports: tables of the lake, memberships, profiles and computed traits to sinks, incrementally."""
