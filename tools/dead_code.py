@@ -166,7 +166,6 @@ ALLOWED: Final[Mapping[str, str]] = {
     "testing.py:restart": "the test driver of a stateful service, for the authors of services",
     "validation.py:CODES": "the codes of the contract; a test compares them with the language",
     # tests
-    "test_deploy_lagging_broker.py:operation_timeout": "the deploy step passes it by name",
     "conftest.py:_split_scope": "pytest-xdist calls it",
     **dict.fromkeys(
         (

@@ -17,7 +17,7 @@ import pytest
 from starling_common.testing import Service, eventually, running
 from starling_local.testing import embedded
 from tests.helm.rendering import Manifest, Workload, environment, rendered, workloads
-from tests.integration.common.test_unavailable_broker import SERVICES
+from tests.installed_services import SERVICES
 from tests.secured_pipeline import run
 
 OPTIONAL: dict[str, Any] = {

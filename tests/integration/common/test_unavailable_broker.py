@@ -13,12 +13,8 @@ from starling_common.kafka.access_check import await_access, needs_of
 from starling_common.sealing import new_key
 from starling_common.testing import Service, eventually, free_port, running
 from tests.conftest import Stack
-from tools.chart_schema import MODELS
+from tests.installed_services import SERVICES
 
-WITHOUT_BROKER = {"scaler"}
-SPARK = {"profiles", "lake"}
-"""Their drivers connect to the broker in the JVM."""
-SERVICES = sorted(MODELS.keys() - WITHOUT_BROKER - SPARK)
 SHORT = {"api", "feeds", "segmenter"}
 SERVING = {"api", "ingest", "tracker"}
 """Services that have something to do without the broker: their `/readyz` has checks of its own."""
