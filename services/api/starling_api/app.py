@@ -50,7 +50,7 @@ from starling_common.telemetry.metrics import Metrics
 
 _DESCRIPTION: Final = """\
 Send `Authorization: Bearer <token>`. A viewer reads. An editor (also called marketer) reads, and writes segments, computed
-traits, lists and campaigns. An approver reads, and will approve what editors propose, which is not available yet. An admin may
+traits, event types, views, lists and campaigns. An approver reads, and will approve what editors propose, which is not available yet. An admin may
 call everything.
 
 Every error is `application/problem+json` with a stable `code` and a `message`. Lists are pages: pass `next_cursor` as `cursor`
