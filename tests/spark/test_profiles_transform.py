@@ -2,14 +2,16 @@
 
 import json
 from collections.abc import Mapping
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import pytest
-from pyspark.sql import Row, SparkSession
+from pyspark.sql import Row, SparkSession, functions
 
 from starling_common.settings import Clock
 from starling_spark.jobs.profiles.definitions.in_force import Definition
+from starling_spark.jobs.profiles.query.buckets import Buckets
 from starling_spark.jobs.profiles.query.transform import Job, Topics, computed_traits
 from starling_spark.kafka.codec import TopicSchema, Wire
 from starling_spark.kafka.sources import RECORDS
@@ -83,7 +85,9 @@ def rows(spark: SparkSession) -> list[Row]:
         raw("clock", 1, 5, b"junk"),
         *[raw("events", 2, offset, b"junk") for offset in range(3)],
     ]
-    return outputs(spark, records, Job(TOPICS, WIRE, Clock.EVENT, JOB.definitions, refused_before=(("events", 2, 2),)))
+    return outputs(
+        spark, records, Job(TOPICS, WIRE, Clock.EVENT, JOB.definitions, refused_before=(("events", 2, 2),), buckets=Buckets(3, 1))
+    )
 
 
 def test_each_partition_publishes_its_values_at_its_own_stream_time(rows: list[Row]) -> None:
@@ -135,7 +139,7 @@ def test_a_stream_keeps_its_state_between_micro_batches(spark: SparkSession, tmp
     (tmp_path / "in").mkdir()
     stream = spark.readStream.schema(RECORDS).parquet(str(tmp_path / "in"))
     query = (
-        computed_traits(stream, JOB)
+        computed_traits(stream, replace(JOB, buckets=Buckets(4, 1)))
         .writeStream.outputMode("update")
         .option("checkpointLocation", str(tmp_path / "checkpoint"))
         .foreachBatch(lambda rows, _: batches.append({who: one["value"] for who, one in published(rows.collect()).items()}))
@@ -152,6 +156,15 @@ def test_a_stream_keeps_its_state_between_micro_batches(spark: SparkSession, tmp
     finally:
         query.stop()
     assert batches == [{(0, "ann"): "10.0", (0, "bob"): "1.0"}, {(0, "ann"): "15.0"}, {(0, "ann"): "5.0", (0, "bob"): None}]
+
+
+@pytest.mark.parametrize("tasks", [2, 5])
+def test_spark_assigns_each_bucket_to_its_task(spark: SparkSession, tasks: int) -> None:
+    buckets = Buckets.of(partitions=4, tasks=tasks)
+    keys = [buckets.key(partition, slot) for partition in range(4) for slot in range(buckets.slots)]
+    rows = spark.createDataFrame([(key,) for key in keys], "bucket int").repartition(tasks, "bucket")
+    found = {row["bucket"]: row["task"] for row in rows.withColumn("task", functions.spark_partition_id()).collect()}
+    assert [found[key] for key in keys] == [bucket % tasks for bucket in range(len(keys))]
 
 
 def test_a_missing_jar_is_named(tmp_path: Path) -> None:

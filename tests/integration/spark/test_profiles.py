@@ -132,13 +132,13 @@ def _records_match_the_contract(instance: Instance) -> None:
     homes = {message.key(): message.partition() for message in instance.messages("events")}
     published = instance.read("aggregates")
     assert {one.key: one.partition for one in published}.items() <= homes.items()
-    last: dict[int, int] = {}
+    last: dict[bytes, int] = {}
     for one in published:
         assert one.timestamp_ms == one.record["received_at"] // 1000
         assert one.headers["produced_by"] == b"starling-profiles"
         assert one.headers["correlation_id"].decode() == one.record["correlation_id"] != ""
-        assert one.record["received_at"] > last.get(one.partition, 0)
-        last[one.partition] = one.record["received_at"]
+        assert one.record["received_at"] > last.get(one.key, 0)
+        last[one.key] = one.record["received_at"]
 
 
 MIXED: Mapping[str, Mapping[str, Any]] = {

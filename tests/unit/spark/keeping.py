@@ -6,7 +6,7 @@ from typing import Any
 
 from starling_spark.jobs.profiles.definitions.in_force import Definition, Trait, read_definitions
 from starling_spark.jobs.profiles.definitions.plans import compile_traits
-from starling_spark.jobs.profiles.fold.folding import Chunk, Clock, Computed, PartitionFold, Unfoldable, UserHits
+from starling_spark.jobs.profiles.fold.folding import BucketFold, Chunk, Clock, Computed, Unfoldable, UserHits
 from starling_spark.jobs.profiles.fold.matches import Event
 from starling_spark.jobs.profiles.fold.wheel import Slot
 
@@ -103,7 +103,7 @@ class Partition:
 
     def fold(self, chunks: Sequence[Chunk]) -> list[Computed]:
         self._batches += 1
-        folding = PartitionFold(self.plans, self.store, self.published_to_ms)
+        folding = BucketFold(self.plans, self.store, self.published_to_ms)
         for chunk in chunks:
             folding.take(chunk)
         return computed(folding.finish(1_000_000 * self._batches))

@@ -19,7 +19,7 @@ from starling_common.wire import RegistryUnavailable
 from starling_segments.measures import MeasurePlan
 from starling_spark.jobs.profiles.definitions.plans import compile_traits
 from starling_spark.jobs.profiles.fold import folding
-from starling_spark.jobs.profiles.fold.folding import Chunk, Computed, PartitionFold, Refusal, Unfoldable
+from starling_spark.jobs.profiles.fold.folding import BucketFold, Chunk, Computed, Refusal, Unfoldable
 from starling_spark.jobs.profiles.fold.matches import ChunkBuilder, RecordDecoders
 from starling_spark.jobs.profiles.fold.outputs import computed_encoder, unpack
 from starling_spark.jobs.profiles.query import transform
@@ -145,7 +145,7 @@ def test_an_event_that_makes_the_fold_raise_changes_nothing_and_the_others_are_f
 
 
 def _folded(partition: Partition, chunks: list[Chunk], raising: Raising | None = None) -> tuple[list[Unfoldable], list[Computed]]:
-    fold = PartitionFold(partition.plans, partition.store, 0, raising)
+    fold = BucketFold(partition.plans, partition.store, 0, raising)
     refused = [event for chunk in chunks for event in fold.fold(chunk, msgspec.msgpack.encode(chunk))]
     finished = list(fold.finish(1_000_000))
     return [*refused, *(one for one in finished if isinstance(one, Unfoldable))], computed(finished)
@@ -237,7 +237,7 @@ def test_the_job_writes_the_dead_letter_of_an_event_that_it_cannot_fold(monkeypa
     monkeypatch.setattr(MeasurePlan, "fold", fragile)
     chunks = [partition.chunk(_orders(*users)) for users in (("ann", "bob"), ("ann", "ann"), ("cy",))]
     chunks[0].refused.append(Refusal(b"k", b"unreadable", 7, "c"))
-    rows = iter([{"chunk": msgspec.msgpack.encode(chunk)} for chunk in chunks])
+    rows = iter([{"partition": 0, "chunk": msgspec.msgpack.encode(chunk)} for chunk in chunks])
     packed = [row["packed"] for row in processor.handleInputRows((0,), rows, None)]
     made = [row for batch in unpack([pa.RecordBatch.from_pydict({"packed": packed})]) for row in batch.to_pylist()]
     values_made = {

@@ -1,10 +1,10 @@
-"""Pure core: one Kafka partition of a micro-batch: fold its matches, then publish the values that changed at stream time.
+"""Pure core: one bucket of a micro-batch: fold its matches, then publish the values that changed at stream time.
 
-Each partition has its own stream time: the highest event time in it, advanced by clock records, or the wall clock when that is
-the configured clock.
+A bucket has a part of the users of one Kafka partition, and the stream time of the partition: the highest event time in it,
+advanced by clock records, or the wall clock when that is the configured clock.
 """
 
-from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from typing import Any, NamedTuple, Protocol
 
 import msgspec
@@ -19,7 +19,7 @@ from starling_spark.jobs.profiles.fold.traits import UserTraits, Value, changed_
 from starling_spark.jobs.profiles.fold.wheel import Slot, reached, slot_for
 
 MAX_USERS_IN_MEMORY = 20_000
-"""States in memory while one partition's batch is folded, and those of one chunk; a backlog of millions is folded in passes."""
+"""States in memory while one bucket's batch is folded, and those of one chunk; a backlog of millions is folded in passes."""
 
 _READ_AHEAD = 1_000
 """Number of users whose states are read at once."""
@@ -65,8 +65,19 @@ def decode_chunk(data: bytes) -> Chunk:
     return _CHUNK.decode(data)
 
 
+def split(chunk: Chunk, slots: int, slot_of: Callable[[str], int]) -> list[Chunk]:
+    """Return the chunks of the slots, each with the stream time of `chunk` and its own users; the first has the dead letters."""
+    if slots == 1:
+        return [chunk]
+    parts = [Chunk(chunk.now_ms, chunk.moved_by, {}, []) for _ in range(slots)]
+    parts[0].refused = chunk.refused
+    for name, hits in chunk.users.items():
+        parts[slot_of(name)].users[name] = hits
+    return parts
+
+
 class Clock(msgspec.Struct, array_like=True):
-    """The state of a partition. `received_at` (microseconds) of the last published value; it strictly increases.
+    """The state of a bucket. `received_at` (microseconds) of the last published value; it strictly increases.
 
     `is_new`: the store has no user yet, so no lookup is needed, and earlier queries may have published outdated values. Most of a
     history is read in this state.
@@ -91,10 +102,10 @@ class Computed(NamedTuple):
 
 
 class Store(Protocol):
-    """The state of a partition, stored between micro-batches."""
+    """The state of a bucket, stored between micro-batches."""
 
     def clock(self) -> Clock:
-        """Return the partition's clock; a new one at first."""
+        """Return the bucket's clock; a new one at first."""
 
     def put_clock(self, clock: Clock) -> None:
         """Store the clock."""
@@ -132,8 +143,8 @@ class _LoadedUser(msgspec.Struct):
     numbers: set[int]
 
 
-class PartitionFold:
-    """Folds one partition of one micro-batch: `fold` each chunk, then `finish` once."""
+class BucketFold:
+    """Folds one bucket of one micro-batch: `fold` each chunk, then `finish` once."""
 
     def __init__(
         self, plans: Mapping[str, TraitPlan], store: Store, published_to_ms: int = 0, raising: Raising | None = None

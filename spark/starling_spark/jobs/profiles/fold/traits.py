@@ -14,7 +14,7 @@ from starling_segments import UserState, dec_hook, enc_hook
 from starling_segments.measures import CompiledMeasure
 from starling_spark.jobs.profiles.definitions.plans import TraitPlan
 
-FORMAT: Final = 3
+FORMAT: Final = 4
 """Version of the state format, part of the checkpoint's name. A new version starts a new checkpoint, which publishes every value
 again."""
 

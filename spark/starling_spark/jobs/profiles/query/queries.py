@@ -13,6 +13,7 @@ from pyspark.sql.streaming.query import StreamingQuery
 from starling_common.settings import Clock
 from starling_spark.jobs.profiles.definitions.in_force import fingerprint
 from starling_spark.jobs.profiles.fold.traits import FORMAT
+from starling_spark.jobs.profiles.query.buckets import Buckets
 from starling_spark.jobs.profiles.query.published import Spans
 from starling_spark.jobs.profiles.query.transform import STAGE, Job, computed_traits, published_users
 from starling_spark.kafka.groups import Ends, end_offsets
@@ -26,7 +27,9 @@ _PRODUCED_BY = "starling-profiles"
 
 @dataclass(frozen=True, slots=True)
 class QueryOptions:
-    """The options of a query. `partitions`: of the profile-keyed topics; `checkpoints`: directory of all checkpoints."""
+    """The options of a query. `partitions`: of the profile-keyed topics; `checkpoints`: directory of all checkpoints;
+    `state_partitions`: the tasks with state.
+    """
 
     brokers: str
     partitions: int
@@ -59,10 +62,13 @@ class TraitQuery:
         self, spark: SparkSession, job: Job, options: QueryOptions, observers: Observers, published: Spans = MappingProxyType({})
     ) -> None:
         """Start the query. `published`: values of earlier queries whose events may be deleted."""
-        facts = (FORMAT, options.state_partitions, options.partitions, job.topics.events, job.topics.clock, job.clock)
+        buckets = Buckets.of(options.partitions, options.state_partitions)
+        facts = (FORMAT, buckets.tasks, buckets.slots, options.partitions, job.topics.events, job.topics.clock, job.clock)
         self.name = fingerprint(job.definitions, *facts)
         self._checkpoints = options.checkpoints
-        job = replace(job, brokers=options.brokers)
+        job = replace(job, brokers=options.brokers, buckets=buckets)
+        # The grouping keys are those for this number of tasks.
+        spark.conf.set("spark.sql.shuffle.partitions", buckets.tasks)
         records = kafka_records(spark, options.brokers, [job.topics.events, job.topics.clock], headers=False)
         if job.clock is Clock.WALL:
             records = records.unionByName(heartbeats(spark, options.partitions).drop("headers"))
@@ -78,7 +84,7 @@ class TraitQuery:
         users = None
         if published and not any((checkpoint / "commits").glob("[0-9]*")):
             # Without the checkpoint Spark would request the offsets from the broker for every micro-batch.
-            users = published_users(kafka_spans(spark, options.brokers, published)).localCheckpoint()
+            users = published_users(kafka_spans(spark, options.brokers, published), buckets).localCheckpoint()
         query: StreamingQuery = (
             computed_traits(records, job, users)
             .writeStream.queryName(f"profiles-{self.name}")

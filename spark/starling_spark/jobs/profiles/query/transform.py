@@ -1,14 +1,15 @@
 """Computed traits as DataFrame in, DataFrame out: no session, no broker.
 
-The state is in Spark's RocksDB state store, by Kafka partition and then by user. Grouping by user is not possible: a window must
-end at the stream time of its partition, in the micro-batch that brings this time. Spark has one watermark for the whole query,
-drops late events that may still be inside a window, and fires timers one batch late. The state of a partition has its clock and
-its timer wheel beside its users.
+The state is in Spark's RocksDB state store, by bucket and then by user. A bucket has a part of the users of one Kafka partition.
+Grouping by user is not possible: a window must end at the stream time of its partition, in the micro-batch that brings this time.
+Spark has one watermark for the whole query, drops late events that may still be inside a window, and fires timers one batch late.
+The state of a bucket has the clock of its partition and a timer wheel beside its users.
 """
 
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cache, partial
+from itertools import chain
 from typing import Any
 
 import msgspec
@@ -24,10 +25,11 @@ from starling_common.wire import FieldReader
 from starling_spark.failpoints import raising, raising_before
 from starling_spark.jobs.profiles.definitions.in_force import Definition, read_definitions
 from starling_spark.jobs.profiles.definitions.plans import TraitPlan, compile_traits
-from starling_spark.jobs.profiles.fold.folding import Chunk, Clock, Computed, PartitionFold, Refusal, Unfoldable, decode_chunk
+from starling_spark.jobs.profiles.fold.folding import BucketFold, Chunk, Clock, Computed, Refusal, Unfoldable, decode_chunk, split
 from starling_spark.jobs.profiles.fold.matches import EVENT_FIELDS, ChunkBuilder, RecordDecoders
 from starling_spark.jobs.profiles.fold.outputs import OutputBatches, computed_encoder, unpack
 from starling_spark.jobs.profiles.fold.wheel import Slot
+from starling_spark.jobs.profiles.query.buckets import SINGLE, Buckets
 from starling_spark.jobs.profiles.query.bulk_states import bulk_states
 from starling_spark.kafka.codec import Wire, collect_rarely
 from starling_spark.kafka.dead_letters import letter
@@ -36,10 +38,16 @@ from starling_spark.kafka.sinks import OUTPUT
 from starling_spark.kafka.sources import RECORDS, Raw
 
 STAGE = "profiles"
-_CHUNKS = types.StructType([types.StructField("partition", types.IntegerType()), types.StructField("chunk", types.BinaryType())])
-_CHUNKS_IN_ARROW = pa.schema([("partition", pa.int32()), ("chunk", pa.binary())])
-_USERS = types.StructType([types.StructField("partition", types.IntegerType()), types.StructField("users", types.BinaryType())])
-_USERS_IN_ARROW = pa.schema([("partition", pa.int32()), ("users", pa.binary())])
+_CHUNKS = types.StructType(
+    [
+        types.StructField("bucket", types.IntegerType()),
+        types.StructField("partition", types.IntegerType()),
+        types.StructField("chunk", types.BinaryType()),
+    ]
+)
+_CHUNKS_IN_ARROW = pa.schema([("bucket", pa.int32()), ("partition", pa.int32()), ("chunk", pa.binary())])
+_USERS = types.StructType([types.StructField("bucket", types.IntegerType()), types.StructField("users", types.BinaryType())])
+_USERS_IN_ARROW = pa.schema([("bucket", pa.int32()), ("users", pa.binary())])
 _PACKED = types.StructType([types.StructField("packed", types.BinaryType())])
 
 
@@ -70,6 +78,7 @@ class Job:
     refused_before: tuple[tuple[str, int, int], ...] = ()
     brokers: str = ""
     published_to: tuple[tuple[int, int], ...] = ()
+    buckets: Buckets = SINGLE
 
 
 def computed_traits(records: DataFrame, job: Job, published: DataFrame | None = None) -> DataFrame:
@@ -81,23 +90,24 @@ def computed_traits(records: DataFrame, job: Job, published: DataFrame | None = 
     """
     fields = [field.name for field in RECORDS.fields if field.name != "headers" or not job.brokers]
     chunks = records.select(*fields).mapInArrow(_match(job), _CHUNKS)
-    before = None if published is None else published.groupBy("partition")
-    packed = chunks.groupBy("partition").transformWithState(_Processor(job), _PACKED, "Update", "None", before)
+    before = None if published is None else published.groupBy("bucket")
+    packed = chunks.groupBy("bucket").transformWithState(_Processor(job), _PACKED, "Update", "None", before)
     return packed.mapInArrow(unpack, OUTPUT)
 
 
-def published_users(values: DataFrame) -> DataFrame:
-    """Return (partition, users): packs of the users of these records of `profiles.aggregates`."""
-    return values.select("partition", "key").mapInArrow(_pack_users, _USERS)
+def published_users(values: DataFrame, buckets: Buckets) -> DataFrame:
+    """Return (bucket, users): packs of the users of these records of `profiles.aggregates`."""
 
+    def pack_users(batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+        for batch in batches:
+            users: dict[int, dict[str, None]] = {}
+            for partition, key in zip(*(column.to_pylist() for column in batch.columns), strict=True):
+                name = key.decode()
+                users.setdefault(buckets.key(partition, buckets.slot(name)), {})[name] = None
+            encoded = [msgspec.msgpack.encode(list(names)) for names in users.values()]
+            yield pa.RecordBatch.from_pydict({"bucket": list(users), "users": encoded}, _USERS_IN_ARROW)
 
-def _pack_users(batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-    for batch in batches:
-        users: dict[int, dict[str, None]] = {}
-        for partition, key in zip(*(column.to_pylist() for column in batch.columns), strict=True):
-            users.setdefault(partition, {})[key.decode()] = None
-        encoded = [msgspec.msgpack.encode(list(names)) for names in users.values()]
-        yield pa.RecordBatch.from_pydict({"partition": list(users), "users": encoded}, _USERS_IN_ARROW)
+    return values.select("partition", "key").mapInArrow(pack_users, _USERS)
 
 
 def _match(job: Job) -> Callable[[Iterable[pa.RecordBatch]], Iterator[pa.RecordBatch]]:
@@ -107,10 +117,17 @@ def _match(job: Job) -> Callable[[Iterable[pa.RecordBatch]], Iterator[pa.RecordB
         decoders = _decoders(job, plans)
         for batch in batches:
             chunks = _chunks(batch, ChunkBuilder(decoders, plans, raising()))
-            encoded = [msgspec.msgpack.encode(chunk) for chunk in chunks.values()]
-            yield pa.RecordBatch.from_pydict({"partition": list(chunks), "chunk": encoded}, _CHUNKS_IN_ARROW)
+            rows = [row for partition, chunk in chunks.items() for row in _by_bucket(partition, chunk, job.buckets)]
+            columns = dict(zip(_CHUNKS_IN_ARROW.names, zip(*rows, strict=True), strict=True)) if rows else {}
+            yield pa.RecordBatch.from_pydict(columns or dict.fromkeys(_CHUNKS_IN_ARROW.names, ()), _CHUNKS_IN_ARROW)
 
     return match
+
+
+def _by_bucket(partition: int, chunk: Chunk, buckets: Buckets) -> Iterator[tuple[int, int, bytes]]:
+    """Yield (grouping key, partition, chunk) for every bucket of a partition: each gets the clock, also without users."""
+    for slot, part in enumerate(split(chunk, buckets.slots, buckets.slot)):
+        yield buckets.key(partition, slot), partition, msgspec.msgpack.encode(part)
 
 
 def _chunks(batch: pa.RecordBatch, builder: ChunkBuilder) -> Mapping[int, Chunk]:
@@ -154,7 +171,7 @@ def _more_fields(plans: Mapping[str, TraitPlan]) -> tuple[str, ...]:
 
 
 class _Processor(StatefulProcessor):
-    """Runs `PartitionFold` in Spark; the key is a Kafka partition."""
+    """Runs `BucketFold` in Spark; the key is that of a bucket."""
 
     def __init__(self, job: Job) -> None:
         self._job = job
@@ -173,19 +190,23 @@ class _Processor(StatefulProcessor):
         initialState: Any,  # noqa: N803 - Spark's name
         timerValues: Any,  # noqa: ARG002, N803 - Spark's name
     ) -> None:
-        """Store a pack of `published_users` until the partition has input."""
+        """Store a pack of `published_users` until the bucket has input."""
         self._store.put_published(initialState["users"])
 
     def handleInputRows(  # noqa: N802 - Spark's name
         self,
-        key: Any,
+        key: Any,  # noqa: ARG002 - Spark's name
         rows: Any,
         timerValues: Any,  # noqa: ARG002, N803 - Spark's name
     ) -> Iterator[Row]:
-        """Fold one partition of a micro-batch, and yield packs of records."""
-        outputs, partition = OutputBatches(), key[0]
-        folding = PartitionFold(self._plans, self._store, self._published_to.get(partition, 0), raising())
-        for row in rows:
+        """Fold one bucket of a micro-batch, and yield packs of records."""
+        outputs, chunks = OutputBatches(), iter(rows)
+        first = next(chunks, None)
+        if first is None:
+            return  # only users of `published_users` so far
+        partition = first["partition"]
+        folding = BucketFold(self._plans, self._store, self._published_to.get(partition, 0), raising())
+        for row in chain((first,), chunks):
             encoded = row["chunk"]
             chunk = decode_chunk(encoded)
             for refusal in chunk.refused:
