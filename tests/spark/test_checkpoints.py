@@ -20,6 +20,7 @@ from starling_spark.jobs.lake.batches import LakeWriter, Source
 from starling_spark.jobs.profiles.definitions.in_force import Definition
 from starling_spark.jobs.profiles.fold import traits
 from starling_spark.jobs.profiles.query import queries
+from starling_spark.jobs.profiles.query.generations import Generations
 from starling_spark.jobs.profiles.query.queries import Observers, QueryOptions, TraitQuery
 from starling_spark.jobs.profiles.query.transform import Job, Topics
 from starling_spark.kafka.codec import topic_schemas
@@ -87,7 +88,7 @@ def test_traits_go_on_under_the_checkpoint_of_a_new_version(
         query = TraitQuery(spark, job, options, observers)
         try:
             wait_for(lambda: query.poll() and instance.values().get(("ann", "orders")) == expected, PATIENCE_SECONDS, lambda: "")
-            query.delete_other_checkpoints()
+            Generations(options.checkpoints).delete_others(query.name)
         finally:
             query.stop(60)
         return query.name

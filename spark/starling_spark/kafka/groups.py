@@ -26,7 +26,8 @@ def end_offsets(progress: str) -> dict[tuple[str, int], int]:
     for source in json.loads(progress)["sources"]:
         if isinstance(source["endOffset"], dict):
             for topic, parts in source["endOffset"].items():
-                ends.update({(topic, int(number)): offset for number, offset in parts.items()})
+                if isinstance(parts, dict):  # a source of files has {"logOffset": number}
+                    ends.update({(topic, int(number)): offset for number, offset in parts.items()})
     return ends
 
 

@@ -2,7 +2,8 @@
 
 import json
 from collections.abc import Mapping, Sequence
-from typing import Any, NamedTuple
+from pathlib import Path
+from typing import Any, Final, NamedTuple
 
 from pyspark.sql import Column, DataFrame, SparkSession, functions, types
 
@@ -25,6 +26,10 @@ RECORDS = types.StructType(
     ]
 )
 """A record of Kafka. A heartbeat has only a partition and a time."""
+
+
+VISITS: Final = "(visits)"
+"""The topic of a record that makes a query of the job `profiles` visit users; its `timestamp_ms` is the number of visits."""
 
 
 class Raw(NamedTuple):
@@ -112,6 +117,17 @@ def _columns(*, headers: bool = True) -> list[str | Column]:
     return ["topic", "partition", "offset", time, "key", "value", *(["headers"] if headers else [])]
 
 
+def visits(spark: SparkSession, directory: Path, partitions: int) -> DataFrame:
+    """Return `RECORDS` with the number in each file of a directory as `timestamp_ms`, for each partition; a file a micro-batch."""
+    numbers = spark.readStream.format("text").option("maxFilesPerTrigger", 1).load(directory.as_uri())
+    every = numbers.select(
+        functions.explode(functions.sequence(functions.lit(0), functions.lit(partitions - 1))).alias("partition"),
+        functions.lit(VISITS).alias("topic"),
+        functions.col("value").cast("long").alias("timestamp_ms"),
+    )
+    return _filled(every)
+
+
 def heartbeats(spark: SparkSession, partitions: int) -> DataFrame:
     """Return `RECORDS` with the wall clock: one a second for each partition, and none for the downtime of the job."""
     seconds = spark.readStream.format("rate").option("rowsPerSecond", 1).option("numPartitions", 1).load()
@@ -120,9 +136,16 @@ def heartbeats(spark: SparkSession, partitions: int) -> DataFrame:
         functions.explode(functions.sequence(functions.lit(0), functions.lit(partitions - 1))).alias("partition"),
         functions.unix_millis("timestamp").alias("timestamp_ms"),
     )
-    return every.select(
+    return _filled(every)
+
+
+def _filled(records: DataFrame) -> DataFrame:
+    """Return these columns of `RECORDS` with the others as null."""
+    return records.select(
         *[
-            functions.col(field.name) if field.name in every.columns else functions.lit(None).cast(field.dataType).alias(field.name)
+            functions.col(field.name)
+            if field.name in records.columns
+            else functions.lit(None).cast(field.dataType).alias(field.name)
             for field in RECORDS.fields
         ]
     )

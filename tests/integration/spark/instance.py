@@ -118,6 +118,11 @@ class Instance:
             self.process.kill()
             self.process.wait(timeout=120)
 
+    def died(self, seconds: float) -> int:
+        """Wait for the end of the process, and return its exit code."""
+        assert self.process is not None
+        return self.process.wait(timeout=seconds)
+
     def is_ready(self) -> bool:
         try:
             with urllib.request.urlopen(f"http://127.0.0.1:{self.port}/readyz", timeout=2) as answer:

@@ -2,15 +2,18 @@
 
 import json
 import random
+import signal
 import struct
 import time
 from collections.abc import Mapping
+from functools import partial
 from typing import Any
 
 import pytest
 from confluent_kafka.schema_registry import Schema, SchemaRegistryClient
 
 from starling_common.values import record_key
+from starling_spark.jobs.profiles.job import HANDOVER
 from tests.integration.spark.instance import Instance, wait_for
 from tests.unit.spark.evaluator import differences
 
@@ -29,6 +32,7 @@ def test_the_life_of_computed_traits(instance: Instance) -> None:
     _an_event_that_makes_the_fold_raise_is_a_dead_letter(instance)
     _a_late_event_corrects_and_the_clock_ends_windows(instance)
     _definitions_may_come_and_change_at_any_time(instance)
+    _values_arrive_while_a_new_trait_reads_the_history(instance)
     _records_match_the_contract(instance)
     assert instance.stop() == 0
 
@@ -38,7 +42,7 @@ def _without_a_definition_nothing_is_published_and_nothing_lags(instance: Instan
     instance.event("bob", START_MS + DAY_MS, revenue=5)
     instance.send("events", record_key("w", "ann"), b"passed by unread")
     # Every event of this user makes the fold raise, from here on.
-    instance.start(STARLING_FAILPOINT="raise_in_fold:w/poison")
+    instance.start(STARLING_FAILPOINT="raise_in_fold:w/poison", STARLING_PROFILES_CATCH_UP_RECORDS="40")
     wait_for(instance.is_ready, 120, instance.log_tail)
     instance.settle()
     assert instance.read("aggregates") == []
@@ -128,6 +132,34 @@ def _definitions_may_come_and_change_at_any_time(instance: Instance) -> None:
     assert len(list((instance.directory / "checkpoints" / "profiles").iterdir())) == 1
 
 
+def _values_arrive_while_a_new_trait_reads_the_history(instance: Instance) -> None:
+    """The history takes many micro-batches; meanwhile each event of another trait gives a value."""
+    before_ms = START_MS + 31 * DAY_MS
+    for number in range(400):
+        instance.event(f"u{number % 7}", before_ms, "Page Viewed", sku=f"s{number % 3}")
+    instance.settle()
+    kept = {pair: value for pair, value in instance.values().items() if pair[1] in ("spent", "orders")}
+    instance.define("views", {"event": "Page Viewed"})
+    arrived = 0
+    while ("u0", "views") not in instance.values():
+        arrived += 1
+        instance.event("eve", before_ms, revenue=10)
+        wait_for(partial(_has, instance, ("eve", "orders"), arrived), 200, instance.log_tail)
+    # The value that arrived last may be one of the newer query.
+    assert arrived > 2
+    instance.settle()
+    views = {(f"u{number}", "views"): 58 if number == 0 else 57 for number in range(7)}
+    new = {("eve", "orders"): arrived, ("eve", "spent"): 10.0 * arrived}
+    found = {pair: value for pair, value in instance.values().items() if pair[1] in ("spent", "orders", "views")}
+    assert found == kept | views | new
+    assert instance.metric("starling_profiles_definitions") == 4
+    assert len(list((instance.directory / "checkpoints" / "profiles").iterdir())) == 1
+
+
+def _has(instance: Instance, pair: tuple[str, str], value: Any) -> bool:
+    return bool(instance.values().get(pair) == value)
+
+
 def _records_match_the_contract(instance: Instance) -> None:
     homes = {message.key(): message.partition() for message in instance.messages("events")}
     published = instance.read("aggregates")
@@ -166,7 +198,7 @@ def test_killed_amid_late_events_and_a_change_it_ends_as_if_all_had_come_at_once
     def more(count: int) -> None:
         for _ in range(count):
             time_ms = START_MS + (len(events) // 3 - chance.choice([0, 0, 5])) * DAY_MS + len(events)
-            properties = {"revenue": chance.randrange(1, 50), "sku": chance.choice("abc")}
+            properties: dict[str, Any] = {"revenue": chance.randrange(1, 50), "sku": chance.choice("abc")}
             events.append((f"u{chance.randrange(9)}", time_ms, chance.choice(["Order Completed", "Order Refunded"]), properties))
             user, _, name, _ = events[-1]
             instance.event(user, time_ms, name, **properties)
@@ -184,6 +216,44 @@ def test_killed_amid_late_events_and_a_change_it_ends_as_if_all_had_come_at_once
     instance.advance(until_ms)
     instance.settle()
     assert differences(instance.values(), MIXED, events, until_ms) == []
+
+
+@pytest.mark.long
+def test_killed_at_every_point_of_a_handover_no_value_is_missing_or_wrong(instance: Instance) -> None:
+    """Each start goes on with the handover that the kill before has interrupted."""
+    chance = random.Random(5)
+    documents = dict(MIXED)
+    events: list[tuple[str, int, str, dict[str, Any]]] = []
+
+    def more(count: int) -> None:
+        for _ in range(count):
+            time_ms = START_MS + (len(events) // 3 - chance.choice([0, 0, 5])) * DAY_MS + len(events)
+            properties: dict[str, Any] = {"revenue": chance.randrange(1, 50), "sku": chance.choice("abc")}
+            name = chance.choice(["Order Completed", "Order Refunded"])
+            events.append((f"u{chance.randrange(9)}", time_ms, name, properties))
+            instance.event(events[-1][0], time_ms, name, **properties)
+
+    for key, document in documents.items():
+        instance.define(key, document)
+    more(60)
+    for point in HANDOVER:
+        instance.start(STARLING_FAILPOINT=point, STARLING_PROFILES_CATCH_UP_RECORDS="20")
+        if point == HANDOVER[0]:
+            wait_for(instance.is_ready, 200, instance.log_tail)
+            instance.settle()
+            documents |= {"recent": {"event": "Order *", "measure": {"sum": "revenue"}, "within": "12d"}, "spent": ORDERS}
+            instance.define("recent", documents["recent"])
+            instance.define("spent", documents["spent"], 2, "REVISED")
+            instance.define("days", documents.pop("days"), 1, "ARCHIVED")
+        more(20)
+        assert instance.died(300) == -signal.SIGKILL
+        more(20)
+    instance.start(STARLING_PROFILES_CATCH_UP_RECORDS="20")
+    until_ms = START_MS + 90 * DAY_MS
+    instance.advance(until_ms)
+    instance.settle()
+    assert differences(instance.values(), documents, events, until_ms) == []
+    assert instance.values()["u0", "days"] is None
 
 
 @pytest.mark.long
@@ -230,5 +300,7 @@ def test_with_the_wall_clock_a_window_ends_without_an_event(instance: Instance) 
     instance.settle()
     instance.event("ann", time.time_ns() // 1_000_000)
     wait_for(lambda: instance.values() == {("ann", "recent"): 1} or None, 200, instance.log_tail)
-    wait_for(lambda: instance.values() == {("ann", "recent"): 0} or None, 200, instance.log_tail)
+    # The heartbeats of the newer query end the window, wherever the handover is.
+    instance.define("ever", ORDERS)
+    wait_for(lambda: instance.values() == {("ann", "recent"): 0, ("ann", "ever"): 1} or None, 200, instance.log_tail)
     assert instance.stop() == 0

@@ -8,6 +8,7 @@ from starling_spark.jobs.profiles.definitions.in_force import Definition, Trait,
 from starling_spark.jobs.profiles.definitions.plans import compile_traits
 from starling_spark.jobs.profiles.fold.folding import BucketFold, Chunk, Clock, Computed, Unfoldable, UserHits
 from starling_spark.jobs.profiles.fold.matches import Event
+from starling_spark.jobs.profiles.fold.silence import LIVE, CatchingUp, Visited
 from starling_spark.jobs.profiles.fold.wheel import Slot
 
 DAY_MS = 86_400_000
@@ -40,6 +41,7 @@ class MemoryStore:
         self.users: dict[str, bytes] = {}
         self.slots: dict[Slot, list[str]] = {}
         self.published: list[str] = []
+        self.visits: dict[int, list[Visited]] = {}
 
     def clock(self) -> Clock:
         return self.kept_clock
@@ -70,13 +72,23 @@ class MemoryStore:
         taken, self.published = self.published, []
         return taken
 
+    def names(self) -> list[str]:
+        return list(self.users)
+
+    def put_visit(self, number: int, visit: list[Visited]) -> None:
+        self.visits[number] = visit
+
+    def take_visit(self, number: int) -> list[Visited]:
+        return self.visits.pop(number)
+
 
 class Partition:
     """One partition over many micro-batches. Events are (user, time, name, properties)."""
 
-    def __init__(self, *definitions: Definition, published_to_ms: int = 0) -> None:
+    def __init__(self, *definitions: Definition, published_to_ms: int = 0, catching_up: CatchingUp = LIVE) -> None:
         self.plans = compile_traits(traits(*definitions))
         self.published_to_ms = published_to_ms
+        self.catching_up = catching_up
         self.store = MemoryStore()
         self._batches = 0
 
@@ -103,7 +115,7 @@ class Partition:
 
     def fold(self, chunks: Sequence[Chunk]) -> list[Computed]:
         self._batches += 1
-        folding = BucketFold(self.plans, self.store, self.published_to_ms)
+        folding = BucketFold(self.plans, self.store, self.published_to_ms, None, self.catching_up)
         for chunk in chunks:
             folding.take(chunk)
         return computed(folding.finish(1_000_000 * self._batches))

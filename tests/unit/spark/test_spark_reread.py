@@ -13,7 +13,8 @@ from starling_common.values import split_key
 from starling_items.computed import fold_computed
 from starling_items.profile import Profile
 from starling_spark.jobs.profiles.definitions.in_force import Definitions
-from starling_spark.jobs.profiles.fold.folding import Computed
+from starling_spark.jobs.profiles.fold.folding import Chunk, Computed
+from starling_spark.jobs.profiles.fold.silence import CatchingUp
 from tests.unit.spark.evaluator import Evaluator
 from tests.unit.spark.keeping import DAY_MS, START_MS, Partition
 
@@ -52,6 +53,10 @@ class Installation:
         self.published_to_ms = 0
         self.events_are_deleted = False
         self.query = Partition()
+        self.silent = Partition()
+        self.reached = 0
+        """The reads of the history that the silent query has folded."""
+        self.visits_left = 0
 
     def define(self, key: str, document: Mapping[str, Any]) -> None:
         """A new trait, or a new version."""
@@ -74,6 +79,36 @@ class Installation:
         if self.events_are_deleted:
             self.query.store.published.extend(self.profiles)
         self._publish(self.query.fold([self.query.chunk(*read) for read in self.history]))
+
+    def start_beside(self) -> None:
+        """A silent query of the definitions in force, while the one before goes on."""
+        self.silent = Partition(*self.definitions.in_force(), catching_up=CatchingUp(True, frozenset()))
+        self.reached = 0
+        if self.events_are_deleted:
+            self.silent.store.published.extend(self.profiles)
+
+    def catch_up(self, reads: int) -> None:
+        """A silent micro-batch of so many reads."""
+        until = min(self.reached + reads, len(self.history))
+        assert self.silent.fold([self.silent.chunk(*read) for read in self.history[self.reached : until]]) == []
+        self.reached = until
+
+    def hand_over(self, former: Definitions, visits: int, read: Read) -> None:
+        """The silent query publishes from the micro-batch on that has the rest of the history and `read`."""
+        known = set(former.in_force())
+        changed = frozenset((one.workspace, one.key) for one in self.definitions.in_force() if one not in known)
+        self.query, self.query.published_to_ms = self.silent, self.published_to_ms
+        self.query.catching_up = CatchingUp(False, changed)
+        self.history.append(read)
+        rest = [self.query.chunk(*one) for one in self.history[self.reached :]]
+        self.visits_left = visits - 1
+        self._publish(self.query.fold([Chunk(0, "", {}, [], visits), *rest]))
+
+    def visit(self, visits: int, read: Read) -> None:
+        """A further visit, in a micro-batch with `read`."""
+        self.history.append(read)
+        self.visits_left -= 1
+        self._publish(self.query.fold([self.query.chunk(*read), Chunk(0, "", {}, [], visits)]))
 
     def take(self, read: Read) -> None:
         self.history.append(read)
@@ -195,6 +230,36 @@ def test_an_event_without_the_property_publishes_nothing(installation: Installat
     assert computed(installation) == {"spent_30d": 100}
 
 
+def test_a_value_that_only_the_former_query_published_on_the_way_is_published_again(installation: Installation) -> None:
+    """Time alone changes a to b and back: the silent query ends before b, and publishes after it."""
+    installation.define("recent", {**BUY, "measure": {"last": "sku"}, "between_ago": ["20d", "5d"]})
+    installation.start()
+    bought = [("b", START_MS + day * DAY_MS, "buy", {"sku": sku}) for day, sku in ((0, "a"), (2, "b"), (4, "a"))]
+    installation.take(Read(bought, START_MS + 6 * DAY_MS))
+    former = installation.definitions
+    installation.define("refunds", {"event": "refund"})
+    installation.start_beside()
+    installation.catch_up(len(installation.history))
+    installation.take(Read([], START_MS + 8 * DAY_MS))
+    assert computed(installation, "b")["recent"] == "b"
+    installation.hand_over(former, 1, Read([], START_MS + 10 * DAY_MS))
+    assert computed(installation, "b")["recent"] == "a"
+
+
+def test_a_user_whom_an_event_touches_before_the_visit_loses_the_value_of_the_former_version(installation: Installation) -> None:
+    installation.define("n", BUY)
+    installation.start()
+    installation.take(Read([buy("b", START_MS + 1, 1)], 0))
+    former = installation.definitions
+    installation.define("n", {"event": "refund"})
+    installation.start_beside()
+    installation.catch_up(len(installation.history))
+    installation.hand_over(former, 2, Read([], 0))
+    assert (computed(installation)["n"], computed(installation, "b")["n"]) == (0, 1)
+    installation.visit(2, Read([buy("b", START_MS + 2, 1)], 0))
+    assert computed(installation, "b")["n"] == 0
+
+
 class Life:
     """An installation over many changes of its traits, by chance."""
 
@@ -252,6 +317,35 @@ class Life:
         for _ in range(chance.choice([1, 1, 2])):
             history.append(self.read())
             self.installation.start()
+
+
+@pytest.mark.parametrize("seed", range(16))
+def test_profiles_equal_a_fold_over_all_events_after_every_handover(seed: int) -> None:
+    """The former query goes on while the newer one catches up; then each user is visited once."""
+    life = Life(seed)
+    installation, chance = life.installation, life.chance
+    for _ in range(12):
+        for _ in range(chance.choice([1, 3, 6])):
+            installation.take(life.read())
+            assert installation.differences() == []
+        former = installation.definitions
+        for _ in range(chance.choice([1, 1, 1, 2])):
+            life.change()
+        if chance.random() < 0.2:
+            del installation.history[: chance.randrange(len(installation.history) + 1)]
+            installation.events_are_deleted = True
+        installation.start_beside()
+        while chance.random() < 0.8:
+            installation.catch_up(chance.choice([1, 5, 100]))
+            if chance.random() < 0.5:
+                installation.take(life.read())
+        visits = chance.choice([1, 1, 2, 3])
+        installation.hand_over(former, visits, life.read())
+        while installation.visits_left:
+            installation.visit(visits, life.read())
+        assert installation.differences() == []
+        assert installation.query.store.kept_clock.silence is None
+        assert installation.query.store.visits == {}
 
 
 @pytest.mark.parametrize("seed", range(12))

@@ -7,12 +7,13 @@ from confluent_kafka.admin import AdminClient
 from prometheus_client import CollectorRegistry
 from pyspark.sql import SparkSession
 
+from starling_common.failpoints.ending import Ending
 from starling_common.kafka.security import connection_config
 from starling_common.telemetry.health import HealthServer
 from starling_common.telemetry.metrics import Metrics
 from starling_common.wire import Registry
 from starling_spark.jobs.profiles.definitions.catalogue import TraitCatalogue
-from starling_spark.jobs.profiles.job import ProfilesDependencies, ProfilesJob
+from starling_spark.jobs.profiles.job import HANDOVER, ProfilesDependencies, ProfilesJob
 from starling_spark.jobs.profiles.query.positions import GroupPositions
 from starling_spark.jobs.profiles.query.published import Published
 from starling_spark.jobs.profiles.query.queries import QueryOptions
@@ -37,7 +38,9 @@ def profiles_job(settings: ProfilesSettings) -> Iterator[ProfilesJob]:
     metrics = Metrics(CollectorRegistry())
     plain = _job(settings, registry)
     published = Published(settings.kafka.brokers, plain.topics, registry.codec(plain.topics.aggregates, "AggregateComputed"))
-    dependencies = ProfilesDependencies(catalogue, GroupPositions(group), published, spark, metrics)
+    dependencies = ProfilesDependencies(
+        catalogue, GroupPositions(group), published, spark, metrics, Ending(settings.failpoint, HANDOVER)
+    )
     job = ProfilesJob(dependencies, _query_options(settings), plain)
     health = HealthServer((settings.http.host, settings.http.port), metrics.registry, alive=job.failures, ready=job.checks)
     health.start()
@@ -57,7 +60,7 @@ def _opened_once(settings: ProfilesSettings) -> tuple[Callable[[], SparkSession]
 
     def spark() -> SparkSession:
         if not opened:
-            opened.append(open_session("profiles", settings))
+            opened.append(open_session("profiles", settings, {"spark.scheduler.mode": "FAIR"}))
         return opened[0]
 
     def close() -> None:
@@ -93,4 +96,5 @@ def _query_options(settings: ProfilesSettings) -> QueryOptions:
         checkpoints=settings.checkpoint_dir.absolute() / "profiles",
         state_partitions=settings.spark_state_partitions,
         trigger_seconds=settings.profiles_trigger_seconds,
+        catch_up_records=settings.profiles_catch_up_records,
     )

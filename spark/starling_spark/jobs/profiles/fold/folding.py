@@ -15,12 +15,23 @@ from starling_common.outcome import Refused
 from starling_common.values import split_key
 from starling_spark.jobs.profiles.definitions.in_force import Trait
 from starling_spark.jobs.profiles.definitions.plans import TraitPlan
-from starling_spark.jobs.profiles.fold.traits import UserTraits, Value, changed_values, decode_user, encode_user, mark_due
+from starling_spark.jobs.profiles.fold.silence import LIVE, CatchingUp, Silence, Visited, visits
+from starling_spark.jobs.profiles.fold.traits import (
+    UserTraits,
+    Value,
+    changed_values,
+    decode_user,
+    encode_user,
+    mark_due,
+    values_after_silence,
+)
 from starling_spark.jobs.profiles.fold.wheel import Slot, reached, slot_for
 
 MAX_USERS_IN_MEMORY = 20_000
 """States in memory while one bucket's batch is folded, and those of one chunk; a backlog of millions is folded in passes."""
 
+_VISITED = "profiles-visit"
+"""The correlation id of the values of a visit in a partition without a record."""
 _READ_AHEAD = 1_000
 """Number of users whose states are read at once."""
 
@@ -48,13 +59,15 @@ class Refusal(msgspec.Struct, array_like=True):
 class Chunk(msgspec.Struct, array_like=True):
     """The matches of consecutive records of one partition. `users`: by `workspace/user`.
 
-    `moved_by`: correlation id of the record that last advanced stream time.
+    `moved_by`: correlation id of the record that last advanced stream time. `visits`: 0, or the number of micro-batches in which
+    the query visits its users: this is one of them.
     """
 
     now_ms: int
     moved_by: str
     users: dict[str, UserHits]
     refused: list[Refusal]
+    visits: int = 0
 
 
 _CHUNK = msgspec.msgpack.Decoder(Chunk)
@@ -69,7 +82,7 @@ def split(chunk: Chunk, slots: int, slot_of: Callable[[str], int]) -> list[Chunk
     """Return the chunks of the slots, each with the stream time of `chunk` and its own users; the first has the dead letters."""
     if slots == 1:
         return [chunk]
-    parts = [Chunk(chunk.now_ms, chunk.moved_by, {}, []) for _ in range(slots)]
+    parts = [Chunk(chunk.now_ms, chunk.moved_by, {}, [], chunk.visits) for _ in range(slots)]
     parts[0].refused = chunk.refused
     for name, hits in chunk.users.items():
         parts[slot_of(name)].users[name] = hits
@@ -80,7 +93,7 @@ class Clock(msgspec.Struct, array_like=True):
     """The state of a bucket. `received_at` (microseconds) of the last published value; it strictly increases.
 
     `is_new`: the store has no user yet, so no lookup is needed, and earlier queries may have published outdated values. Most of a
-    history is read in this state.
+    history is read in this state. `silence`: the bucket catches up, or visits its users after that.
     """
 
     now_ms: int = 0
@@ -88,6 +101,7 @@ class Clock(msgspec.Struct, array_like=True):
     received_at: int = 0
     slots: set[Slot] = msgspec.field(default_factory=set)
     is_new: bool = True
+    silence: Silence | None = None
 
 
 class Computed(NamedTuple):
@@ -125,6 +139,15 @@ class Store(Protocol):
     def take_published(self) -> Iterable[str]:
         """Return and delete the users with values that earlier queries published from events which are deleted now."""
 
+    def names(self) -> Iterable[str]:
+        """Return all users with a state."""
+
+    def put_visit(self, number: int, visit: list[Visited]) -> None:
+        """Store the users of a visit."""
+
+    def take_visit(self, number: int) -> list[Visited]:
+        """Return and delete the users of a visit."""
+
 
 class Unfoldable(NamedTuple):
     """An event that makes the fold raise, or a user whose values or state make the job raise. `user`: `workspace/user`."""
@@ -147,7 +170,12 @@ class BucketFold:
     """Folds one bucket of one micro-batch: `fold` each chunk, then `finish` once."""
 
     def __init__(
-        self, plans: Mapping[str, TraitPlan], store: Store, published_to_ms: int = 0, raising: Raising | None = None
+        self,
+        plans: Mapping[str, TraitPlan],
+        store: Store,
+        published_to_ms: int = 0,
+        raising: Raising | None = None,
+        catching_up: CatchingUp = LIVE,
     ) -> None:
         """`plans`: by workspace. `published_to_ms`: the partition's stream time at the last value of an earlier query.
 
@@ -158,7 +186,14 @@ class BucketFold:
         self._store = store
         self._published_to_ms = published_to_ms
         self._clock = store.clock()
-        self._republishes = self._clock.is_new
+        if catching_up.is_silent and self._clock.is_new and self._clock.silence is None:
+            self._clock.silence = Silence()
+        self._republishes = self._clock.is_new and self._clock.silence is None
+        self._changed = catching_up.changed
+        self._visits = 0
+        self._visited: set[str] = set()
+        """Users who are evaluated because of a visit only."""
+        self._began_ms = self._clock.now_ms
         self._users: dict[str, _LoadedUser] = {}
         self._read: dict[str, bytes | None] = {}
         """Stored states of users that are about to be loaded."""
@@ -241,6 +276,9 @@ class BucketFold:
                     # A leaf ignores an event without its property; a mark has no payload.
                     if payload is not None or number >= first_mark:
                         numbers.add(number)
+        if chunk.visits:
+            self._visits = chunk.visits
+            self._clock.moved_by = self._clock.moved_by or _VISITED
         if chunk.now_ms >= self._clock.now_ms:
             self._clock.now_ms, self._clock.moved_by = chunk.now_ms, chunk.moved_by
 
@@ -282,10 +320,14 @@ class BucketFold:
         A user whose values or state make the code raise is yielded as unfoldable; published values and the stored state stay.
         """
         clock = self._clock
+        if self._is_silent() and not self._visits:
+            yield from self._make_room(0)
+            self._store.put_clock(clock)
+            return
         # The normalizer drops a value that is older than the published one, and the clock records up to it may be deleted.
         clock.now_ms = max(clock.now_ms, self._published_to_ms)
         self._open_slots()
-        published = self._take_published()
+        published = self._take_published() | self._visit()
         clock.received_at = max(clock.received_at, wall_clock_micros - 1)
         names = list(self._touched)
         for number, (name, correlation_id) in enumerate(self._touched.items()):
@@ -297,7 +339,7 @@ class BucketFold:
             if isinstance(values, Refused):
                 yield Unfoldable(name, clock.now_ms, correlation_id, values)
                 continue
-            for index, text in values + _withdrawn(user.plan, values, failed) if name in published else values:
+            for index, text in values + _withdrawn(user, values, failed) if name in published else values:
                 clock.received_at += 1
                 yield Computed(name, user.plan.traits[index], text, clock.now_ms, clock.received_at, correlation_id)
             for index, cause in failed.items():
@@ -305,6 +347,8 @@ class BucketFold:
             self._file(name, user.traits)
         yield from self._make_room(0)
         self._store_filings()
+        if clock.silence is not None and clock.silence.next_visit >= clock.silence.visits:
+            clock.silence = None
         self._store.put_clock(clock)
 
     def _values(self, name: str, user: _LoadedUser, failed: dict[int, Exception]) -> list[Value] | Refused:
@@ -315,7 +359,12 @@ class BucketFold:
                 self._raising.passed("values", name.encode())
             mark_due(user.traits, user.plan, user.numbers, now_ms)
             user.numbers.clear()
-            return changed_values(user.traits, user.plan, now_ms, failed, republish=self._republishes)
+            silence, was_silent = self._clock.silence, user.traits.silent
+            user.traits.silent = False
+            if was_silent and silence is not None and name in self._visited and not silence.everything:
+                times = (min(now_ms, silence.ended_ms or 0), now_ms)
+                return values_after_silence(user.traits, user.plan, times, failed, self._changed_in(user.plan))
+            return changed_values(user.traits, user.plan, now_ms, failed, republish=self._republishes or was_silent)
         except Exception as cause:
             if is_of_installation(cause):
                 raise
@@ -328,6 +377,32 @@ class BucketFold:
         for name in published:
             self._touched.setdefault(name, self._clock.moved_by)
         return published
+
+    def _is_silent(self) -> bool:
+        return self._clock.silence is not None and self._clock.silence.ended_ms is None
+
+    def _changed_in(self, plan: TraitPlan) -> list[int]:
+        return [index for index, trait in enumerate(plan.traits) if (trait.workspace, trait.key) in self._changed]
+
+    def _visit(self) -> set[str]:
+        """Touch the users of the next visit; return those among them whom earlier queries published from deleted events."""
+        silence = self._clock.silence
+        if silence is None or not self._visits:
+            return set()
+        if silence.ended_ms is None:
+            deleted = {name for name in self._store.take_published() if _workspace(name) in self._plans}
+            self._clock.silence = silence = Silence(self._began_ms, 0, self._visits, bool(deleted))
+            # The former query may have published values from records of this micro-batch.
+            self._republishes = True
+            for number, visit in enumerate(visits(self._store.names(), deleted, self._visits)):
+                self._store.put_visit(number, visit)
+        found = self._store.take_visit(silence.next_visit)
+        silence.next_visit += 1
+        for one in found:
+            if one.name not in self._touched:
+                self._touched[one.name] = self._clock.moved_by
+                self._visited.add(one.name)
+        return {one.name for one in found if one.is_published}
 
     def _user(self, name: str) -> _LoadedUser:
         user = self._users.get(name)
@@ -356,10 +431,13 @@ class BucketFold:
 
     def _encoded_users(self, failed: dict[str, Exception] | None = None) -> dict[str, bytes | None]:
         encoded: dict[str, bytes | None] = {}
+        is_silent = self._is_silent()
         for name, user in self._users.items():
             self._at = name
             try:
                 mark_due(user.traits, user.plan, user.numbers, self._clock.now_ms)
+                if is_silent:
+                    user.traits.silent = True
                 encoded[name] = None if user.traits.is_empty else encode_user(user.traits)
             except Exception as cause:
                 if failed is None or is_of_installation(cause):
@@ -407,10 +485,10 @@ def _of_trait(trait: Trait, cause: Exception) -> Refused:
     return Refused(why.code, f"the computed trait {trait.key}: {why.message}")
 
 
-def _withdrawn(plan: TraitPlan, values: Iterable[Value], failed: Collection[int]) -> list[Value]:
-    """Return no value for each trait without a value in `values`: a deleted event may have produced a published one."""
-    indexes = {index for index, _ in values}.union(failed)
-    return [(index, None) for index in range(len(plan.traits)) if index not in indexes]
+def _withdrawn(user: _LoadedUser, values: Iterable[Value], failed: Collection[int]) -> list[Value]:
+    """Return no value for each trait without a published one: a deleted event may have produced that of an earlier query."""
+    indexes = {index for index, _ in values}.union(failed, user.traits.published)
+    return [(index, None) for index in range(len(user.plan.traits)) if index not in indexes]
 
 
 def _workspace(user: str) -> str:

@@ -14,7 +14,7 @@ from starling_common.values import record_key
 from starling_common.wire import DecodeError
 from starling_spark.jobs.profiles.definitions.plans import TraitPlan
 from starling_spark.jobs.profiles.fold.folding import Chunk, Refusal, UserHits
-from starling_spark.kafka.sources import Raw
+from starling_spark.kafka.sources import VISITS, Raw
 
 CODE_BAD_EVENT = "bad_event"
 EVENT_FIELDS = ("workspace", "user_id", "name", "event_time", "correlation_id", "properties")
@@ -108,6 +108,8 @@ class ChunkBuilder:
                 self._take_event(chunk, timestamp_ms, self._decoders.read_event(value or b""))
             elif topic is None:
                 _move(chunk, timestamp_ms, "")
+            elif topic == VISITS:
+                chunk.visits = timestamp_ms
             else:
                 instant_ms, correlation_id = self._decoders.read_clock(value or b"")
                 if self._decoders.clock is ClockMode.EVENT:

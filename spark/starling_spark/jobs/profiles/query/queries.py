@@ -1,6 +1,6 @@
 """Adapter: one streaming query from Kafka to Kafka under one set of definitions, and its offsets."""
 
-import shutil
+import json
 import time
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
@@ -18,7 +18,7 @@ from starling_spark.jobs.profiles.query.published import Spans
 from starling_spark.jobs.profiles.query.transform import STAGE, Job, computed_traits, published_users
 from starling_spark.kafka.groups import Ends, end_offsets
 from starling_spark.kafka.sinks import Letters, publish
-from starling_spark.kafka.sources import heartbeats, kafka_records, kafka_spans
+from starling_spark.kafka.sources import heartbeats, kafka_records, kafka_spans, visits
 from starling_spark.session.query_metrics import QueryMetrics
 from starling_spark.session.running import Running, WatchedQuery, stop_between_batches
 
@@ -28,7 +28,7 @@ _PRODUCED_BY = "starling-profiles"
 @dataclass(frozen=True, slots=True)
 class QueryOptions:
     """The options of a query. `partitions`: of the profile-keyed topics; `checkpoints`: directory of all checkpoints;
-    `state_partitions`: the tasks with state.
+    `state_partitions`: the tasks with state; `catch_up_records`: about the most of a batch of a silent query.
     """
 
     brokers: str
@@ -36,6 +36,7 @@ class QueryOptions:
     checkpoints: Path
     state_partitions: int
     trigger_seconds: float
+    catch_up_records: int = 100_000
 
 
 @dataclass(frozen=True, slots=True)
@@ -55,23 +56,44 @@ class Observers:
     metrics: QueryMetrics
 
 
+def layout_of(options: QueryOptions, job: Job) -> str:
+    """Return a name for what the state depends on beside the definitions."""
+    buckets = Buckets.of(options.partitions, options.state_partitions)
+    return fingerprint((), FORMAT, buckets.tasks, buckets.slots, options.partitions, job.topics.events, job.topics.clock, job.clock)
+
+
+def checkpoint_name(options: QueryOptions, job: Job) -> str:
+    """Return the name of the checkpoint of these definitions."""
+    return fingerprint(job.definitions, layout_of(options, job))
+
+
 class TraitQuery:
-    """A running query. Its first batch under new definitions is the whole history, so only final values are published."""
+    """A running query. Without a former query its first batch is the whole history, so only final values are published.
+
+    A query whose job is silent reads the history in bounded batches and publishes nothing. It publishes after it was started again
+    with a job that is not silent, from the batch on that reads the first file of the directory `visits` of its checkpoint.
+    """
 
     def __init__(
         self, spark: SparkSession, job: Job, options: QueryOptions, observers: Observers, published: Spans = MappingProxyType({})
     ) -> None:
         """Start the query. `published`: values of earlier queries whose events may be deleted."""
         buckets = Buckets.of(options.partitions, options.state_partitions)
-        facts = (FORMAT, buckets.tasks, buckets.slots, options.partitions, job.topics.events, job.topics.clock, job.clock)
-        self.name = fingerprint(job.definitions, *facts)
-        self._checkpoints = options.checkpoints
+        self.name = checkpoint_name(options, job)
+        is_silent = job.catching_up.is_silent
+        checkpoint = options.checkpoints / self.name
+        (checkpoint / "visits").mkdir(parents=True, exist_ok=True)
         job = replace(job, brokers=options.brokers, buckets=buckets)
         # The grouping keys are those for this number of tasks.
         spark.conf.set("spark.sql.shuffle.partitions", buckets.tasks)
-        records = kafka_records(spark, options.brokers, [job.topics.events, job.topics.clock], headers=False)
+        most = options.catch_up_records if is_silent else None
+        records = kafka_records(spark, options.brokers, [job.topics.events, job.topics.clock], most, headers=False)
         if job.clock is Clock.WALL:
             records = records.unionByName(heartbeats(spark, options.partitions).drop("headers"))
+        if is_silent:
+            # Without heartbeats a silent query is never later than the publishing one.
+            records = records.where("topic IS NOT NULL")
+        records = records.unionByName(visits(spark, checkpoint / "visits", options.partitions).drop("headers"))
 
         letters = Letters(STAGE, job.topics.dead_letters, job.wire)
 
@@ -80,11 +102,12 @@ class TraitQuery:
             published = publish(rows, options.brokers, _PRODUCED_BY, letters)
             observers.published(Batch(published.records, published.refused, time.monotonic() - began))
 
-        checkpoint = options.checkpoints / self.name
         users = None
         if published and not any((checkpoint / "commits").glob("[0-9]*")):
             # Without the checkpoint Spark would request the offsets from the broker for every micro-batch.
             users = published_users(kafka_spans(spark, options.brokers, published), buckets).localCheckpoint()
+        # Queries of one session share its cores evenly, each in a pool of its own.
+        spark.sparkContext.setLocalProperty("spark.scheduler.pool", "silent" if is_silent else "publishing")
         query: StreamingQuery = (
             computed_traits(records, job, users)
             .writeStream.queryName(f"profiles-{self.name}")
@@ -114,8 +137,13 @@ class TraitQuery:
         stop_between_batches(self._watched.query, time.monotonic() + timeout_seconds)
         self._watched.poll(is_last=True)
 
-    def delete_other_checkpoints(self) -> None:
-        """Delete the checkpoints of other definitions; their published values are outdated now."""
-        for directory in self._checkpoints.iterdir():
-            if directory.is_dir() and directory.name != self.name:
-                shutil.rmtree(directory)
+    def visited(self) -> int:
+        """Return how many of the query's visits are completed."""
+        sources = [] if self.progress is None else json.loads(self.progress)["sources"]
+        found = [source["endOffset"] for source in sources if isinstance(source["endOffset"], dict)]
+        return max((end["logOffset"] + 1 for end in found if "logOffset" in end), default=0)
+
+    def users(self) -> int:
+        """Return about how many users have a state."""
+        states = [] if self.progress is None else json.loads(self.progress)["stateOperators"]
+        return sum(int(state["numRowsTotal"]) for state in states)

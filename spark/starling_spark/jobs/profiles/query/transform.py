@@ -28,6 +28,7 @@ from starling_spark.jobs.profiles.definitions.plans import TraitPlan, compile_tr
 from starling_spark.jobs.profiles.fold.folding import BucketFold, Chunk, Clock, Computed, Refusal, Unfoldable, decode_chunk, split
 from starling_spark.jobs.profiles.fold.matches import EVENT_FIELDS, ChunkBuilder, RecordDecoders
 from starling_spark.jobs.profiles.fold.outputs import OutputBatches, computed_encoder, unpack
+from starling_spark.jobs.profiles.fold.silence import LIVE, CatchingUp, Visited
 from starling_spark.jobs.profiles.fold.wheel import Slot
 from starling_spark.jobs.profiles.query.buckets import SINGLE, Buckets
 from starling_spark.jobs.profiles.query.bulk_states import bulk_states
@@ -67,7 +68,7 @@ class Job:
 
     `refused_before`: (topic, partition) -> offset up to which unreadable records are dead-lettered. `brokers`: for reading the
     headers of an unreadable record, "" if the records have headers. `published_to`: (partition, stream time in ms) of the
-    last values of earlier queries.
+    last values of earlier queries. `catching_up`: silent, or the traits that the former query did not have.
     """
 
     topics: Topics
@@ -79,6 +80,7 @@ class Job:
     brokers: str = ""
     published_to: tuple[tuple[int, int], ...] = ()
     buckets: Buckets = SINGLE
+    catching_up: CatchingUp = LIVE
 
 
 def computed_traits(records: DataFrame, job: Job, published: DataFrame | None = None) -> DataFrame:
@@ -152,8 +154,8 @@ def _decoders(job: Job, plans: Mapping[str, TraitPlan]) -> RecordDecoders:
     header_reader = HeaderReader(job.brokers)
 
     def refuse(raw: Raw, code: str, message: str) -> Refusal | None:
-        if raw.offset < before.get((raw.topic or "", raw.partition), 0):
-            return None
+        if job.catching_up.is_silent or raw.offset < before.get((raw.topic or "", raw.partition), 0):
+            return None  # another query writes it, or has written it
         if job.brokers:
             raw = raw._replace(headers=header_reader.of(raw.topic or "", raw.partition, raw.offset))
         return Refusal(*letter(raw, STAGE, Refused(code, message), wire, topics.dead_letters), code)
@@ -205,7 +207,8 @@ class _Processor(StatefulProcessor):
         if first is None:
             return  # only users of `published_users` so far
         partition = first["partition"]
-        folding = BucketFold(self._plans, self._store, self._published_to.get(partition, 0), raising())
+        published_to = self._published_to.get(partition, 0)
+        folding = BucketFold(self._plans, self._store, published_to, raising(), self._job.catching_up)
         for row in chain((first,), chunks):
             encoded = row["chunk"]
             chunk = decode_chunk(encoded)
@@ -246,8 +249,10 @@ class _SparkStore:
 
     def __init__(self, handle: StatefulProcessorHandle) -> None:
         self._clock = handle.getValueState("clock", "state binary")
-        self._users = bulk_states(handle.getMapState("users", "user string", "state binary"))
+        self._states = handle.getMapState("users", "user string", "state binary")
+        self._users = bulk_states(self._states)
         self._slots = handle.getMapState("slots", "start long, exponent int", "users binary")
+        self._visits = handle.getMapState("visits", "number int", "users binary")
         self._published = handle.getListState("published", "users binary")
 
     def clock(self) -> Clock:
@@ -272,6 +277,19 @@ class _SparkStore:
             self._slots.updateValue(tuple(slot), (msgspec.msgpack.encode(users),))
         elif self._slots.containsKey(tuple(slot)):
             self._slots.removeKey(tuple(slot))
+
+    def names(self) -> list[str]:
+        return [name for (name,) in self._states.keys()]  # noqa: SIM118 - no mapping
+
+    def put_visit(self, number: int, visit: list[Visited]) -> None:
+        self._visits.updateValue((number,), (msgspec.msgpack.encode(visit),))
+
+    def take_visit(self, number: int) -> list[Visited]:
+        found = self._visits.getValue((number,))
+        if found is None:
+            return []
+        self._visits.removeKey((number,))
+        return msgspec.msgpack.decode(bytes(found[0]), type=list[Visited])
 
     def put_published(self, users: bytes) -> None:
         self._published.appendValue((bytes(users),))
