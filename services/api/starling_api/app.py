@@ -50,8 +50,8 @@ from starling_common.telemetry.metrics import Metrics
 
 _DESCRIPTION: Final = """\
 Send `Authorization: Bearer <token>`. A viewer reads. An editor (also called marketer) reads, and writes segments, computed
-traits, event types, views, lists and campaigns. An approver reads, and will approve what editors propose, which is not available yet. An admin may
-call everything.
+traits, event types, views, lists and campaigns. An approver reads, and will approve what editors propose, which is not available
+yet. An admin may call everything.
 
 Every error is `application/problem+json` with a stable `code` and a `message`. Lists are pages: pass `next_cursor` as `cursor`
 until it is null. `as_of` is the stream time that an answer reflects. A write accepts `Idempotency-Key`, which makes it safe to
