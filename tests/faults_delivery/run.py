@@ -3,8 +3,8 @@
 Real purchases cause the messages of a campaign by mail, and of a broadcast by webhook, while their processes, the broker and the
 database are killed, slowed and stopped; the processes also at each of their failpoints, and as zombies. What was decided equals a
 pandas computation and the members by pandas; each request is there once; no mail came twice; what is unknown is bounded by the
-kills; every message of the broadcast came, to an endpoint that misbehaves; the report equals the log; who unsubscribed is not
-written to again. Exit code 1 otherwise. The seed decides the faults, not the instants.
+kills; every message of the broadcast came, to an endpoint that misbehaves; an endpoint that is gone gets no more after its 410; the
+report equals the log; who unsubscribed is not written to again. Exit code 1 otherwise. The seed decides faults, not their times.
 """
 
 import argparse
@@ -60,7 +60,7 @@ from tests.faults_delivery.failpoints import (
     points_of,
     zombie,
 )
-from tests.faults_delivery.sides import ENDING, REFUSING, Endpoint, MailServer
+from tests.faults_delivery.sides import ENDING, REFUSING, Endpoint, MailServer, Manner
 from tests.faults_platform.processes import Durations, Finding
 from tests.faults_platform.report import Checkpoint, Report, table
 from tests.faults_platform.schedule import Fault, Wave, first_faults, one_round
@@ -87,6 +87,8 @@ BROADCAST: Final[dict[str, Any]] = {
     "rate": 200,
     "variants": [{"key": "a", "weight": 100, "content": {"body": '{"user": {{ user_id|tojson }}}'}}],
 }
+FAREWELL: Final[dict[str, Any]] = {**BROADCAST, "key": "farewell", "name": "Farewell", "target": "gone"}
+"""A broadcast to an endpoint that answers 410."""
 _CAUSES: Final = ("repeat-buyers", "lapsing")
 _UNSUBSCRIBED: Final = 40
 _IN_FLIGHT: Final = 64
@@ -145,6 +147,7 @@ class World:
         self.purchases = [purchase for purchase in every if purchase.user_id in chosen]
         self.processes = ArmedProcesses(arms, self.instance, DURATIONS, checkpoint.evidence, report.provenance.seed)
         self.endpoint: Endpoint | None = None
+        self.gone: Endpoint | None = None
         self._known: frozenset[str] = frozenset()
         """The customers whose traits were sent. Traits at the instant of an order would be evaluated before it."""
 
@@ -158,10 +161,21 @@ class World:
         secret = "whsec_" + "QUJDREVGR0hJSktMTU5PUFFSU1RVVldYWVphYmNkZWY="
         self.endpoint = Endpoint(secret, REFUSING, ENDING) if self._scale.hostile else Endpoint(secret)
         self.api.create("/v1/targets", {"key": "endpoint", "channel": "webhook", "url": self.endpoint.url, "secret": secret})
+        if self._scale.hostile:
+            self.gone = Endpoint(secret, always=Manner.GONE)
+            self.api.create("/v1/targets", {"key": "gone", "channel": "webhook", "url": self.gone.url, "secret": secret})
         self.settle()
-        for campaign in (WIN_BACK, BROADCAST):
+        for campaign in (WIN_BACK, *self._broadcasts):
             self.api.create("/v1/campaigns", campaign)
             self.api.create(f"/v1/campaigns/{campaign['key']}/activate", {})
+
+    @property
+    def _campaigns(self) -> tuple[str, ...]:
+        return tuple(str(campaign["key"]) for campaign in (WIN_BACK, *self._broadcasts))
+
+    @property
+    def _broadcasts(self) -> tuple[dict[str, Any], ...]:
+        return (BROADCAST, FAREWELL) if self._scale.hostile else (BROADCAST,)
 
     def suffer(self, waves: Sequence[Wave], seconds: float) -> None:
         """Send a share of the purchases before and during each wave of faults, and the rest at the end."""
@@ -217,7 +231,7 @@ class World:
         found.add("messages compared with pandas", sum(map(len, expected.values())))
         self._check_requests(found, progress)
         self._check_mails(found, progress)
-        self._check_broadcast(found, progress, changes["lapsing"])
+        self._check_broadcasts(found, progress, changes["lapsing"])
         self._check_report(found)
         self._unsubscribe(found, last)
         for fault in self._missing():
@@ -257,8 +271,9 @@ class World:
 
     def close(self) -> None:
         self.mails.close()
-        if self.endpoint is not None:
-            self.endpoint.close()
+        for endpoint in (self.endpoint, self.gone):
+            if endpoint is not None:
+                endpoint.close()
         self.api.close()
 
     def find(self, what: str) -> None:
@@ -290,7 +305,8 @@ class World:
 
     def _check_requests(self, found: Findings, progress: Sequence[Mapping[str, Any]]) -> None:
         """Each message that the messenger has decided to send was requested of its channel once."""
-        for campaign, topic in ((WIN_BACK["key"], f"{REQUESTS}.email"), (BROADCAST["key"], f"{BULK}.webhook")):
+        bulk = [(broadcast["key"], f"{BULK}.webhook") for broadcast in self._broadcasts]
+        for campaign, topic in ((WIN_BACK["key"], f"{REQUESTS}.email"), *bulk):
             requests = Counter(
                 one["delivery_id"] for one in self._records(topic, "DeliveryRequested") if one["campaign"] == campaign
             )
@@ -338,51 +354,72 @@ class World:
             one for one, names in outcomes.items() if "UNKNOWN" in names
         }
 
-    def _check_broadcast(self, found: Findings, progress: Sequence[Mapping[str, Any]], lapsing: Changes) -> None:
-        assert self.endpoint is not None
-        endpoint, at_ms = self.endpoint, parse_instant(BROADCAST_AT)
+    def _check_broadcasts(self, found: Findings, progress: Sequence[Mapping[str, Any]], lapsing: Changes) -> None:
+        """Exactly the members at its instant have a message of each broadcast."""
+        at_ms = parse_instant(BROADCAST_AT)
         members = {user for user, changes in lapsing.items() if _is_member(changes, at_ms)}
-        requested = {
-            one["user_id"]: one["delivery_id"]
-            for one in progress
-            if (one["campaign"], one["step"]) == (BROADCAST["key"], "REQUESTED")
+        messages = {
+            broadcast["key"]: self._requested(found, progress, str(broadcast["key"]), members) for broadcast in self._broadcasts
         }
+        self._check_endpoint(found, messages[BROADCAST["key"]])
+        if self.gone is not None:
+            self._check_gone(found, self.gone, messages[FAREWELL["key"]])
+
+    def _requested(self, found: Findings, progress: Sequence[Mapping[str, Any]], broadcast: str, members: set[str]) -> set[str]:
+        """Return the ids of the messages of a broadcast."""
+        steps = [one for one in progress if (one["campaign"], one["step"]) == (broadcast, "REQUESTED")]
+        requested = {one["user_id"]: one["delivery_id"] for one in steps}
         for user in members - requested.keys():
-            found.found("lost", f"broadcast: {user} was a member and has no message")
+            found.found("lost", f"{broadcast}: {user} was a member and has no message")
         for user in requested.keys() - members:
-            found.found("wrong", f"broadcast: {user} was no member and has a message")
-        count = sum((one["campaign"], one["step"]) == (BROADCAST["key"], "REQUESTED") for one in progress)
-        if count != len(requested):
-            found.found("doubled", f"broadcast: {count} messages to {len(requested)} people")
-        _wait(lambda: set(requested.values()) <= endpoint.arrived.keys())
-        for one in set(requested.values()) - endpoint.arrived.keys():
-            found.found("lost", f"broadcast: message {one} did not arrive")
-        for one in endpoint.arrived.keys() - set(requested.values()):
-            found.found("wrong", f"broadcast: message {one} was not requested")
+            found.found("wrong", f"{broadcast}: {user} was no member and has a message")
+        if len(steps) != len(requested):
+            found.found("doubled", f"{broadcast}: {len(steps)} messages to {len(requested)} people")
+        found.add("messages of broadcasts", len(requested))
+        return set(requested.values())
+
+    def _check_endpoint(self, found: Findings, requested: set[str]) -> None:
+        """Each message arrived and ended as delivered. No redirect is followed."""
+        assert self.endpoint is not None
+        endpoint = self.endpoint
+        _wait(lambda: requested <= endpoint.arrived.keys())
+        for one in requested - endpoint.arrived.keys():
+            found.found("lost", f"{BROADCAST['key']}: message {one} did not arrive")
+        for one in endpoint.arrived.keys() - requested:
+            found.found("wrong", f"{BROADCAST['key']}: message {one} was not requested")
         if endpoint.forged:
             found.found("wrong", f"{endpoint.forged} requests with a wrong signature")
-        self._check_answers(found, endpoint, set(requested.values()))
-        found.add("messages of the broadcast", len(requested))
-        found.add("requests to the endpoint", endpoint.arrived.total())
-
-    def _check_answers(self, found: Findings, endpoint: Endpoint, requested: set[str]) -> None:
-        """Each message has one outcome, and only an answer of 410 ends one undelivered. No redirect is followed."""
-        _wait(lambda: all(_FINAL & set(self._outcomes(BROADCAST["key"]).get(one, ())) for one in requested))
-        outcomes = self._outcomes(BROADCAST["key"])
-        for one in requested:
-            names = [name for name in outcomes.get(one, ()) if name in _FINAL]
-            if not names:
-                found.found("lost", f"broadcast: message {one} has no outcome")
-            elif len(names) > 1:
-                found.found("doubled", f"broadcast: message {one} has the outcomes {names}")
-            elif names != ["DELIVERED"] and not (names == ["FAILED"] and one in endpoint.gone):
-                found.found("wrong", f"broadcast: message {one} ended as {names[0]}, and the endpoint had not answered 410")
+        self._check_ends(found, str(BROADCAST["key"]), requested, "DELIVERED")
         if endpoint.strayed:
             found.found("wrong", f"{endpoint.strayed} requests followed a redirect")
         if endpoint.flooded > _MOST_READ_BYTES:
             found.found("wrong", f"{endpoint.flooded} bytes of an answer of a gigabyte were read")
+        found.add("requests to the endpoint", endpoint.arrived.total())
         for manner, count in endpoint.answered.items():
             found.add(f"answers of the endpoint: {manner.value}", count)
+
+    def _check_gone(self, found: Findings, endpoint: Endpoint, requested: set[str]) -> None:
+        """The first 410 disables the target: no message is sent after those that were under way, and each has failed."""
+        self._check_ends(found, str(FAREWELL["key"]), requested, "FAILED")
+        ends = sum(ends_of(one.fault) for one in self.report.injected if {CHANNELS, "kafka"} & set(one.fault.parts))
+        if not 0 < endpoint.arrived.total() <= (ends + 1) * _IN_FLIGHT:
+            found.found("wrong", f"{endpoint.arrived.total()} requests to an endpoint that had answered 410")
+        if not self.api.document("targets", "gone").get("disabled"):
+            found.found("wrong", "the target whose endpoint answered 410 is not disabled")
+        found.add("requests to the endpoint that is gone", endpoint.arrived.total())
+
+    def _check_ends(self, found: Findings, broadcast: str, requested: set[str], expected: str) -> None:
+        """Each message has one final outcome."""
+        _wait(lambda: all(_FINAL & set(self._outcomes(broadcast).get(one, ())) for one in requested))
+        outcomes = self._outcomes(broadcast)
+        for one in requested:
+            names = [name for name in outcomes.get(one, ()) if name in _FINAL]
+            if not names:
+                found.found("lost", f"{broadcast}: message {one} has no outcome")
+            elif len(names) > 1:
+                found.found("doubled", f"{broadcast}: message {one} has the outcomes {names}")
+            elif names != [expected]:
+                found.found("wrong", f"{broadcast}: message {one} ended as {names[0]}, not {expected}")
 
     def _check_report(self, found: Findings) -> None:
         """Each count of the funnels is that of the log. The messenger may report a mail as unknown meanwhile: then once more."""
@@ -402,7 +439,7 @@ class World:
 
     def _steps(self) -> dict[str, Counter[str]]:
         """Return the numbers of the steps of each campaign in the log."""
-        steps: dict[str, Counter[str]] = {campaign: Counter() for campaign in (WIN_BACK["key"], BROADCAST["key"])}
+        steps: dict[str, Counter[str]] = {campaign: Counter() for campaign in self._campaigns}
         for one in self._records(CAMPAIGN_PROGRESS, "MessageProgressed"):
             steps[one["campaign"]][one["step"]] += 1
         return steps

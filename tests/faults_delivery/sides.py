@@ -79,8 +79,8 @@ REFUSING: Final = (
     *((Manner.BUSY,) * 6), Manner.DRIPPING_HEAD, *((Manner.BUSY,) * 6), Manner.TOO_MANY,
 )  # fmt: skip
 """The answers to those messages in turn that are refused at first. A 429 pauses all messages of the target, so it is rare."""
-ENDING: Final = (Manner.GONE, Manner.GIGABYTE, Manner.DRIPPING_BODY)
-"""The answers in turn to other messages, of which no further attempt follows."""
+ENDING: Final = (Manner.GIGABYTE, Manner.DRIPPING_BODY)
+"""The answers in turn to other messages, of which no further attempt follows. A 410 would end all messages of the target."""
 _REFUSED_IDS: Final = "01"
 _ENDED_IDS: Final = "2"
 """Last characters of the ids, hexadecimal digits: one message in eight, and one in sixteen."""
@@ -94,16 +94,16 @@ _DRIPS: Final = 60
 class Endpoint:
     """Takes signed requests. `arrived`: id of each message, as often as it came; `forged`: requests with a wrong signature.
 
-    `refusing` and `ending`: the answers to some messages at their first arrival. `gone`: the messages whose answer was 410;
-    `strayed`: requests to another address, as after a redirect; `flooded`: the most bytes of a long answer that were read.
+    `refusing` and `ending`: the answers to some messages at their first arrival; `always`: that to every request. `strayed`:
+    requests to another address, as after a redirect; `flooded`: the most bytes of a long answer that were read.
     """
 
     secret: str
     refusing: Sequence[Manner] = (Manner.BUSY,)
     ending: Sequence[Manner] = (Manner.TAKEN,)
+    always: Manner | None = None
     arrived: Counter[str] = field(default_factory=Counter)
     answered: Counter[Manner] = field(default_factory=Counter)
-    gone: set[str] = field(default_factory=set)
     forged: int = 0
     strayed: int = 0
     flooded: int = 0
@@ -137,9 +137,8 @@ class Endpoint:
         with self._lock:
             self.arrived[known] += 1
             manner = self._manner(known) if self.arrived[known] == 1 else Manner.TAKEN
+            manner = self.always or manner
             self.answered[manner] += 1
-            if manner is Manner.GONE:
-                self.gone.add(known)
         return manner
 
     def _manner(self, known: str) -> Manner:

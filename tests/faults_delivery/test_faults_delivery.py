@@ -40,5 +40,5 @@ def test_messages_are_exact_although_every_process_of_delivery_is_killed(
     assert report.compared is not None
     assert report.compared.good, table(report)
     assert report.compared.counts["messages compared with pandas"] > 100
-    assert report.compared.counts["messages of the broadcast"] > 100
+    assert report.compared.counts["messages of broadcasts"] > 100
     assert report.compared.counts["people who unsubscribed"] > 10

@@ -105,9 +105,14 @@ def test_an_endpoint_refuses_some_messages_once_and_keeps_every_arrival(endpoint
     assert send(endpoint, "7-f").status_code == 204
 
 
-def test_an_endpoint_ends_some_messages_with_410_a_gigabyte_and_a_dripping_body(endpoint: Endpoint) -> None:
-    assert send(endpoint, "1-2").status_code == 410
-    assert endpoint.gone == {"1-2"}
+def test_an_endpoint_that_is_gone_answers_every_request_with_410() -> None:
+    gone = Endpoint(SECRET, always=Manner.GONE)
+    assert [send(gone, known).status_code for known in ("1-0", "1-0", "2-2", "7-f")] == [410] * 4
+    assert gone.arrived == {"1-0": 2, "2-2": 1, "7-f": 1}
+    gone.close()
+
+
+def test_an_endpoint_ends_some_messages_with_a_gigabyte_and_a_dripping_body(endpoint: Endpoint) -> None:
     for known in ("2-2", "3-2"):
         headers = signed_headers([SECRET], known, "{}", wall_clock_ms())
         with httpx.stream("POST", endpoint.url, content="{}", headers=headers, trust_env=False) as response:
