@@ -178,6 +178,6 @@ def test_every_command_of_the_api_takes_an_installation() -> None:
     assert names >= REMOTE_COMMANDS
     local = {
         "up", "status", "down", "env", "settle", "topics", "demo", "clock", "catalog", "state", "stage", "dlq", "replay",
-        "reprocess", "report",
+        "reprocess", "report", "export",
     }  # fmt: skip
     assert names - REMOTE_COMMANDS == local | {"plan-capacity", "context", "new", "deploy"}
