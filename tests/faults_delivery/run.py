@@ -114,10 +114,12 @@ _AT_PLACES: Final = tuple(
     Wave(at(MESSENGER, first), () if second is None else (at(CHANNELS, second),))
     for first, second in zip(_OF_MESSENGER, _OF_CHANNELS, strict=True)
 )
-_WHILE_BROADCASTING: Final = Wave(
-    at(BROADCASTER, *OF_BROADCASTER, zombie(BEFORE_COMMIT)), (at(CHANNELS, *OF_WEBHOOKS), at(MESSENGER, AFTER_TIMERS))
-)
+_WHILE_BROADCASTING: Final = Wave(at(BROADCASTER, *OF_BROADCASTER, zombie(BEFORE_COMMIT)), (at(CHANNELS, *OF_WEBHOOKS),))
+_WHILE_DELAYS_PASS: Final = Wave(at(MESSENGER, AFTER_TIMERS))
 _WHILE_UNSUBSCRIBING: Final = Wave(Fault("kill", ("tracker",)), (Fault("kill", ("kafka",)),))
+
+_AT_THE_END: Final = 3
+"""Waves of `World.finish`."""
 
 
 @dataclass(frozen=True)
@@ -213,15 +215,15 @@ class World:
     def _missing(self) -> list[Fault]:
         return missing([one.fault for one in self.report.injected], self.processes.reached)
 
-    def finish(self, during: Wave, last: Wave) -> None:
-        """Broadcast during one wave, let every delay pass, unsubscribe people during the last one, and compare."""
+    def finish(self, during: Wave, delays: Wave, last: Wave) -> None:
+        """Broadcast during one wave, let every delay pass during the next, unsubscribe people during the last one, and compare."""
         for name in self.processes.wait_ready():
             self.find(f"{name} was not ready at the end")
         self.settle()
         clock = StreamClock(self.at.kafka, self.at.registry_url)
-        self._broadcast(during, clock)
+        self._advance(clock, _JUST_AFTER, during)
         self.settle()
-        clock.advance(parse_instant(END))
+        self._advance(clock, END, delays)
         self.settle()
         changes = expected_changes(self.purchases)
         found, expected = Findings(), expected_messages(self.purchases, changes[WIN_BACK["trigger"]["exit"]])
@@ -242,18 +244,18 @@ class World:
     def settle(self) -> None:
         settle_through_restarts(self.instance, _SETTLE_SECONDS)
 
-    def _broadcast(self, wave: Wave, clock: StreamClock) -> None:
-        """Advance the clock to the instant of the broadcast, then inject the wave; parts with failpoints are armed before."""
+    def _advance(self, clock: StreamClock, to: str, wave: Wave) -> None:
+        """Advance the clock to an instant, then inject the wave; parts with failpoints are armed before."""
         parts = [fault.parts[0] for fault in wave.faults if points_of(fault)]
         if not parts:
-            clock.advance(parse_instant(_JUST_AFTER))
+            clock.advance(parse_instant(to))
             self._inject(wave)
             return
         before = {part: self._arms.armed(part) for part in parts}
 
         def advance() -> None:
             _wait(lambda: all(self._arms.armed(part) != before[part] for part in parts), _ARMED_SECONDS)
-            clock.advance(parse_instant(_JUST_AFTER))
+            clock.advance(parse_instant(to))
 
         with ThreadPoolExecutor(1) as pool:
             advancing = pool.submit(advance)
@@ -523,8 +525,8 @@ def _until_200(client: httpx.Client, link: str) -> None:
 def waves_of(seed: int, faults: int) -> list[Wave]:
     """Return waves of that number of faults: kills, slow processes and a few suspended ones, and those at failpoints.
 
-    The last wave but one is that of the broadcast, and the last one that of the people who unsubscribe. A small number has these
-    two, and only as many at other failpoints as at no place in particular.
+    The last three waves are those of the broadcast, of the delays and of the people who unsubscribe. A small number has these, and
+    only as many at other failpoints as at no place in particular.
     """
     dice = random.Random(f"{seed} delivery")
 
@@ -537,7 +539,7 @@ def waves_of(seed: int, faults: int) -> list[Wave]:
                     continue
                 yield wave
 
-    at_places, end = list(_AT_PLACES), [_WHILE_BROADCASTING, _WHILE_UNSUBSCRIBING]
+    at_places, end = list(_AT_PLACES), [_WHILE_BROADCASTING, _WHILE_DELAYS_PASS, _WHILE_UNSUBSCRIBING]
     left = faults - _count(end)
     while at_places and _count(at_places) * 2 > left:
         at_places.pop()
@@ -562,8 +564,8 @@ def run(directory: Path, seed: int, scale: Scale, waves: Sequence[Wave], checkpo
             world = World(addresses, report, scale, checkpoint, arms)
             try:
                 world.define()
-                world.suffer(waves[:-2], seconds)
-                world.finish(*waves[-2:])
+                world.suffer(waves[:-_AT_THE_END], seconds)
+                world.finish(*waves[-_AT_THE_END:])
                 report.interrupted = None
             finally:
                 world.close()

@@ -15,6 +15,7 @@ WAVES = (
     Wave(Fault("kill", ("broadcaster", "kafka"))),
     Wave(Fault("slow", ("messenger-0",)), (Fault("kill", ("delivery-email-0",)), Fault("kill", ("segmenter-0",)))),
     Wave(Fault("kill", ("broadcaster",)), (Fault("kill", ("messenger-0",)), Fault("kill", ("delivery-email-0",)))),
+    Wave(Fault("kill", ("messenger-0",))),
     Wave(Fault("kill", ("tracker",))),
 )
 
