@@ -32,7 +32,9 @@ POST /v1/targets · GET /v1/targets · GET /v1/targets/{key} · PUT /v1/targets/
 POST /v1/targets/{key}/test · POST /v1/targets/{key}/disable · POST /v1/targets/{key}/enable
 GET /v1/policy · PUT /v1/policy
 DELETE /v1/users/{user_id} · GET /v1/users/{user_id}/export
-GET /v1/views/{name} · GET /v1/reports/audience · GET /v1/backfills · POST /v1/backfills/{run}/{action}
+POST /v1/event-types · GET /v1/event-types · GET /v1/event-types/{key} · PUT /v1/event-types/{key} · DELETE /v1/event-types/{key}
+POST /v1/views · GET /v1/views · GET /v1/views/{key} · PUT /v1/views/{key} · DELETE /v1/views/{key} · POST /v1/views/{key}/run
+GET /v1/reports/audience · GET /v1/backfills · POST /v1/backfills/{run}/{action}
 GET /v1/lists · POST /v1/segments:batch · POST /v1/policy/check · GET /v1/outcomes
 POST /v1/tokens · GET /v1/tokens · GET /v1/tokens/{id} · DELETE /v1/tokens/{id} · POST /v1/tokens/{id}/rotate
 POST /v1/write-keys · GET /v1/write-keys · GET /v1/write-keys/{id} · DELETE /v1/write-keys/{id} · POST /v1/write-keys/{id}/rotate
@@ -44,6 +46,12 @@ POST /v1/suppressions/{channel}
 
 RETURN_RATE = {"key": "r", "measure": {"ratio": {"of": {"event": "Return"}, "to": {"event": "Buy"}}}, "calendar": "last_month"}
 
+EVENT_TYPE = {"key": "order", "event": "Order Completed", "properties": [{"name": "revenue", "type": "number"}]}
+VIEW = {
+    "key": "orders",
+    "sql": "SELECT user_id, sum(revenue) AS revenue FROM event_order GROUP BY user_id",
+    "schedule": "0 4 * * *",
+}
 TARGET = {
     "key": "texts",
     "channel": "sms",
@@ -138,7 +146,12 @@ def test_responses_match_their_schemas(client: Client, openapi: dict[str, Any]) 
         ("GET", "/v1/webhooks", "/v1/webhooks", None, 200),
         ("POST", "/v1/segments", "/v1/segments", segment, 422),
         ("GET", "/v1/segments/{key}", "/v1/segments/unknown", None, 404),
-        ("GET", "/v1/views/{name}", "/v1/views/nothing", None, 404),
+        ("POST", "/v1/event-types", "/v1/event-types", EVENT_TYPE, 201),
+        ("GET", "/v1/event-types", "/v1/event-types", None, 200),
+        ("POST", "/v1/views", "/v1/views", VIEW, 201),
+        ("GET", "/v1/views", "/v1/views", None, 200),
+        ("GET", "/v1/views/{key}", "/v1/views/orders", None, 200),
+        ("GET", "/v1/views/{key}", "/v1/views/nothing", None, 404),
         ("POST", "/v1/policy/check", "/v1/policy/check", {**POLICY_CHECK, "at": "2100-01-01T00:00:00Z"}, 200),
         ("POST", "/v1/policy/check", "/v1/policy/check", {"user": "ada", "policy": {}}, 422),
         (

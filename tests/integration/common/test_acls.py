@@ -63,6 +63,7 @@ NOT_IN_THE_TEST = {
     ("messenger", "messenger.dlq"): "no refused record",
     ("api", "segments.backfills"): "no backfill",
     ("api", "computed-traits.definitions"): "no computed trait",
+    ("api", "lake.definitions"): "no event type, no view in SQL",
     ("api", "segments.membership-state"): "no self-audit",
     ("audience", "delivery.dlq"): "no user that the other side rejects",
     ("audience", "delivery.definitions"): "no refused credentials",
