@@ -49,7 +49,7 @@ def arguments() -> argparse.ArgumentParser:
     parser.add_argument("--small", action="store_true", help="every part in a few minutes; its figures have no meaning")
     parser.add_argument("--changes", type=int, default=40_000, help="membership changes of `kit`")
     parser.add_argument("--messages", type=int, default=20_000, help="requests of `message_kit`")
-    parser.add_argument("--requests", type=int, default=5_000, help="membership changes of `webhook`")
+    parser.add_argument("--requests", type=int, default=20_000, help="membership changes of `webhook`")
     parser.add_argument("--mails", type=int, default=5_000, help="mails of `email`")
     parser.add_argument("--records", type=int, default=40_000, help="records of `messenger`")
     parser.add_argument("--decisions", type=int, default=5_000, help="decisions of a round of `decide`")
