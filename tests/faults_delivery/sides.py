@@ -114,6 +114,7 @@ class Endpoint:
         self._turns = itertools.cycle(self.refusing), itertools.cycle(self.ending)
         self._server = ThreadingHTTPServer(("127.0.0.1", 0), type("Handler", (_Handler,), {"endpoint": self}))
         self._server.daemon_threads = True
+        self._server.handle_error = lambda *_: None  # type: ignore[method-assign]  # a killed channel ends its connections
         threading.Thread(target=self._server.serve_forever, args=(0.1,), name="endpoint", daemon=True).start()
 
     @property
