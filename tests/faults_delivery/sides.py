@@ -81,6 +81,12 @@ REFUSING: Final = (
 """The answers to those messages in turn that are refused at first. A 429 pauses all messages of the target, so it is rare."""
 ENDING: Final = (Manner.GIGABYTE, Manner.DRIPPING_BODY)
 """The answers in turn to other messages, of which no further attempt follows. A 410 would end all messages of the target."""
+_INSTEAD: Final = {
+    Manner.SILENT: Manner.BUSY, Manner.DRIPPING_HEAD: Manner.BUSY, Manner.DRIPPING_BODY: Manner.GIGABYTE,
+}  # fmt: skip
+"""The slow answers, and those that are given instead after the first of them."""
+_MOST_SLOW: Final = 24
+"""While an answer is slow, most messages of the target are postponed, each time for longer. The third time takes half an hour."""
 _REFUSED_IDS: Final = "01"
 _ENDED_IDS: Final = "2"
 """Last characters of the ids, hexadecimal digits: one message in eight, and one in sixteen."""
@@ -144,9 +150,11 @@ class Endpoint:
 
     def _manner(self, known: str) -> Manner:
         refusing, ending = self._turns
-        if known[-1] in _REFUSED_IDS:
-            return next(refusing)
-        return next(ending) if known[-1] in _ENDED_IDS else Manner.TAKEN
+        if known[-1] not in _REFUSED_IDS + _ENDED_IDS:
+            return Manner.TAKEN
+        manner = next(refusing if known[-1] in _REFUSED_IDS else ending)
+        is_enough = sum(self.answered[slow] for slow in _INSTEAD) >= _MOST_SLOW
+        return _INSTEAD.get(manner, manner) if is_enough else manner
 
     def stray(self) -> None:
         """Count a request to another address."""
