@@ -4,6 +4,7 @@ Each check is a function of (message, person, policy, now) and holds for that in
 """
 
 import re
+from bisect import bisect_right
 from collections.abc import Callable, Mapping
 from typing import Any, Final, NamedTuple, TypeAlias
 
@@ -78,7 +79,7 @@ def reentry(message: Message, person: Person, _policy: Policy, now: int) -> Chec
     rules = message.rules
     if rules.campaign is None or rules.reentry_ms == 0:
         return Check("reentry", SKIPPED, {})
-    last = next((past.at for past in person.history.newest_first() if past.campaign == rules.campaign), None)
+    last = person.history.last_of(rules.campaign)
     observed = {"last_at": last}
     if last is None:
         return Check("reentry", PASSED, observed)
@@ -93,7 +94,7 @@ def dedupe(message: Message, person: Person, _policy: Policy, now: int) -> Check
     key = message.rules.dedupe_key
     if key is None:
         return Check("dedupe", SKIPPED, {})
-    last = next((past.at for past in person.history.newest_first() if past.dedupe_key == key), None)
+    last = person.history.last_with(key)
     observed = {"last_at": last}
     if last is None or last <= now - DEDUPE_MS:
         return Check("dedupe", PASSED, observed)
@@ -228,15 +229,9 @@ def _slots(cap: Cap, history: History, now: int) -> tuple[int, int | None]:
 
     The instant is None for a cap that is not full, and for a limit of 0.
     """
-    count, slot_at, after = 0, None, now - cap.per_ms
-    for past in history.newest_first():
-        if past.at <= after:
-            break
-        if not past.held_out and not past.slot_returned and cap.counts(past.channel, past.purpose):
-            count += 1
-            if count == cap.limit:
-                slot_at = past.at + cap.per_ms
-    return count, slot_at
+    taken = history.slots_taken(cap.channels, cap.purposes)
+    count = len(taken) - bisect_right(taken, now - cap.per_ms)
+    return count, taken[-cap.limit] + cap.per_ms if 0 < cap.limit <= count else None
 
 
 def holdout(message: Message, person: Person, policy: Policy, _now: int) -> Check:

@@ -1,8 +1,9 @@
 """Pure core: the person and the message of a decision, and the person's history."""
 
 import hashlib
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
+from operator import attrgetter
 from typing import Any, Final, NamedTuple
 
 from starling_policy.bounds import MAX_CANCELLATIONS, MAX_CONSENT_CHANGES, MAX_DEVICES, MAX_MESSAGES, MAX_SUPPRESSIONS
@@ -50,18 +51,53 @@ class Suppression(NamedTuple):
     kind: str
 
 
-class History:
-    """The past messages of a person, at most `MAX_MESSAGES`. Raises: ValueError for more."""
+_INSTANT: Final = attrgetter("at")
 
-    __slots__ = ("_messages",)
+
+class History:
+    """The past messages of a person, at most `MAX_MESSAGES`. Raises: ValueError for more.
+
+    What a check asks for is indexed at its first question, so that a further decision is not linear in the messages.
+    """
+
+    __slots__ = ("_last_of", "_last_with", "_messages", "_slots_taken")
 
     def __init__(self, messages: Iterable[PastMessage] = ()) -> None:
-        self._messages = tuple(sorted(messages, key=lambda message: message.at))
+        self._messages = tuple(sorted(messages, key=_INSTANT))
         _at_most(MAX_MESSAGES, "past messages", self._messages)
+        self._last_of: Mapping[str | None, int] | None = None
+        self._last_with: Mapping[str | None, int] | None = None
+        self._slots_taken: dict[tuple[frozenset[str] | None, frozenset[str] | None], Sequence[int]] = {}
 
     def newest_first(self) -> Iterator[PastMessage]:
         """Return an iterator over the messages, the newest first."""
         return reversed(self._messages)
+
+    def last_of(self, campaign: str) -> int | None:
+        """Return the instant of the newest message of a campaign; None without one."""
+        if self._last_of is None:
+            self._last_of = {one.campaign: one.at for one in self._messages}  # a newer one replaces an older one
+        return self._last_of.get(campaign)
+
+    def last_with(self, dedupe_key: str) -> int | None:
+        """Return the instant of the newest message with a `dedupe_key`; None without one."""
+        if self._last_with is None:
+            self._last_with = {one.dedupe_key: one.at for one in self._messages}
+        return self._last_with.get(dedupe_key)
+
+    def slots_taken(self, channels: frozenset[str] | None, purposes: frozenset[str] | None) -> Sequence[int]:
+        """Return the instants of the messages that count in a cap on these channels and purposes (None: all), in order."""
+        selection = channels, purposes
+        found = self._slots_taken.get(selection)
+        if found is None:
+            found = self._slots_taken[selection] = [
+                at
+                for at, channel, purpose, _, _, held_out, slot_returned in self._messages
+                if not (held_out or slot_returned)
+                and (channels is None or channel in channels)
+                and (purposes is None or purpose in purposes)
+            ]
+        return found
 
     def with_message(self, message: PastMessage) -> "History":
         """Return the history with one more message. A full history loses its oldest message."""
