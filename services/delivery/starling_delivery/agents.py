@@ -27,13 +27,17 @@ from starling_delivery.sending.routing import Routed
 from starling_delivery.targets import Targets
 
 _POLL_SECONDS: Final = 0.05
+_HELD_SECONDS: Final = 0.02
+"""The longest poll while a message is held: its lane has room again before it is empty."""
 _COMMIT_SECONDS: Final = 0.2
 _CHECK_SECONDS: Final = 5.0
 _OFFER_SECONDS: Final = 0.01
 """How long requests are offered at a time. Attempts in progress wait meanwhile."""
 
 _MOST_READ: Final = 500
-"""Maximum of records in one poll, and of the records of one partition in memory above which it is paused."""
+"""Maximum of records in one poll."""
+_MOST_WAITING: Final = 8_000
+"""A partition is paused at its share of so many waiting records, 500 at least. A paused one is fetched again from there."""
 
 _REBALANCING: Final = frozenset({KafkaError.ILLEGAL_GENERATION, KafkaError.UNKNOWN_MEMBER_ID, KafkaError.REBALANCE_IN_PROGRESS})
 """Errors of a commit during a rebalance. The next commit has the partitions of the new assignment."""
@@ -42,13 +46,14 @@ _REBALANCING: Final = frozenset({KafkaError.ILLEGAL_GENERATION, KafkaError.UNKNO
 class Due(NamedTuple):
     """A request to send at a time. `tier`: the position of its tier; None for a request from outside of the tiers.
 
-    `bulk`: whether it is of a broadcast.
+    `bulk`: whether it is of a broadcast. `message_id`: the receiver's idempotency key, if it is known.
     """
 
     request: Request
     due_ms: int
     tier: int | None
     bulk: bool = False
+    message_id: str | None = None
 
 
 class Writer(Protocol):
@@ -83,9 +88,9 @@ class MembershipInput:
 
     def requests(self, message: Message) -> list[Due]:
         """Return the requests of a membership change."""
-        now_ms = wall_clock_ms()
-        requests = requests_for(self.decode(message.value() or b""), self.targets, self.channel, now_ms)
-        return [Due(request, now_ms, None) for request in requests]
+        now_ms, change = wall_clock_ms(), self.decode(message.value() or b"")
+        requests = requests_for(change, self.targets, self.channel, now_ms)
+        return [Due(request, now_ms, None, message_id=change["event_id"]) for request in requests]
 
 
 @dataclass(frozen=True)
@@ -146,6 +151,9 @@ class Agent:
     """Whether the trace contexts of records are read."""
     _partitions: dict[Place, _Partition] = field(default_factory=dict)
     _committed_at: float = 0.0
+    _polled_at: float = 0.0
+    _holds: bool = False
+    """Whether a lane without room has held a message at the last offers."""
 
     async def run(self, stopping: asyncio.Event) -> None:
         """Run until `stopping` is set. Raises: BrokerUnavailable, KafkaException, InputLost; uncommitted records are read again."""
@@ -153,17 +161,27 @@ class Agent:
             with suppress(TimeoutError):
                 await asyncio.wait_for(stopping.wait(), _CHECK_SECONDS)
         self.consumer.subscribe(list(self.input.topics), on_assign=self._on_assign, on_revoke=self._on_revoke)
-        more = False
+        seconds = _POLL_SECONDS
         while not stopping.is_set():
-            for message in _records(await asyncio.to_thread(self._poll, 0.0 if more else _POLL_SECONDS)):
-                self._take(message)
-            more = self._offer()
+            if self._has_enough(seconds):
+                await asyncio.sleep(0)
+            else:
+                for message in _records(await asyncio.to_thread(self._poll, seconds)):
+                    self._take(message)
+                self._polled_at = time.monotonic()
+            seconds = self._offer()
             if time.monotonic() - self._committed_at > _COMMIT_SECONDS:
                 await asyncio.to_thread(self._commit)
         await self.dispatcher.drained()
         await asyncio.to_thread(self.outbox.flush)
         await asyncio.to_thread(self._commit)
         await asyncio.to_thread(self.consumer.close)
+
+    def _has_enough(self, seconds: float) -> bool:
+        """Return whether the next offers need no poll, which costs as much as several messages: a thread has to wake up."""
+        if seconds or time.monotonic() - self._polled_at > _POLL_SECONDS:
+            return False
+        return sum(len(partition.messages) for partition in self._partitions.values()) > _MOST_READ
 
     async def _is_complete(self) -> bool:
         """Return whether no record was lost before the group read it; otherwise an operator has to accept the loss."""
@@ -188,23 +206,31 @@ class Agent:
         if partition is None or not self.positions.read(place, message.offset() or 0):
             return
         partition.messages.append(message)
-        if len(partition.messages) >= _MOST_READ and not partition.paused:
+        if len(partition.messages) >= self._most_waiting and not partition.paused:
             self.consumer.pause([TopicPartition(*place)])
             partition.paused = True
 
-    def _offer(self) -> bool:
-        """Offer the requests of each partition in order, up to one that is not due or is held. Return whether more can follow."""
+    def _offer(self) -> float:
+        """Offer the requests of each partition in order, up to one that is not due or is held.
+
+        Return the seconds for which the next poll may wait for a record.
+        """
         until = time.monotonic() + _OFFER_SECONDS
+        self._holds = False
         for place in list(self._partitions):
             partition = self._partitions.pop(place)
             self._partitions[place] = partition  # the first one is the last of the next turn
             while self._offer_next(place, partition):
                 if time.monotonic() > until:
-                    return True
-            if partition.paused and len(partition.messages) < _MOST_READ // 2:
+                    return 0.0
+            if partition.paused and len(partition.messages) < self._most_waiting // 2:
                 self.consumer.resume([TopicPartition(*place)])
                 partition.paused = False
-        return False
+        return _HELD_SECONDS if self._holds else _POLL_SECONDS
+
+    @property
+    def _most_waiting(self) -> int:
+        return max(_MOST_READ, _MOST_WAITING // max(1, len(self._partitions)))
 
     def _offer_next(self, place: Place, partition: _Partition) -> bool:
         if not partition.items:
@@ -218,6 +244,7 @@ class Agent:
                 return False
             self.dispatcher.delay(item)
         elif not self.dispatcher.offer(item):
+            self._holds = True
             return False
         partition.items.popleft()
         return True
@@ -234,7 +261,16 @@ class Agent:
         settled = _after(len(requests), finish)
         traceparent = header(headers_of(message), "traceparent") if self.traced else None
         return [
-            Item(one.request, settled, one.tier, one.due_ms, origin=origin, bulk=one.bulk, traceparent=traceparent)
+            Item(
+                one.request,
+                settled,
+                one.tier,
+                one.due_ms,
+                origin=origin,
+                bulk=one.bulk,
+                traceparent=traceparent,
+                message_id=one.message_id,
+            )
             for one in requests
         ]
 

@@ -1,7 +1,7 @@
 """Pure core: a request on its way through the kit."""
 
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Final
 
 from starling_delivery.batches import is_call, most_bytes
@@ -40,8 +40,14 @@ class Item:
     bulk: bool = False
     traceparent: str | None = None
     """The trace context of its record; None while traces are off."""
+    message_id: str | None = None
+    """The receiver's idempotency key, if it is known without its payload."""
+    workspace: str = field(init=False)
+    target: str = field(init=False)
+    """The key of the target within its workspace."""
 
     def __post_init__(self) -> None:
+        self.workspace, self.target = str(self.request["workspace"]), str(self.request["target_key"])
         self.size_bytes = len(self.request["payload"]) + len(self.request.get("context") or "") + _RECORD_BYTES
 
     @property
@@ -72,13 +78,3 @@ class Item:
         return (self.batching, mine["address"], is_call(mine["payload"])) == (
             other.batching, others["address"], is_call(others["payload"]),
         )  # fmt: skip
-
-    @property
-    def workspace(self) -> str:
-        """The workspace of the request."""
-        return str(self.request["workspace"])
-
-    @property
-    def target(self) -> str:
-        """The key of the target within its workspace."""
-        return str(self.request["target_key"])

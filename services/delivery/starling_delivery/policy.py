@@ -87,17 +87,19 @@ BODIES: Final[Mapping[str, Callable[[Mapping[str, Any]], dict[str, Any]]]] = {
 """Format -> function that returns the body of a membership change."""
 
 
-def _text(body: Mapping[str, Any]) -> str:
-    return json.dumps(body, separators=(",", ":"), ensure_ascii=False)
+_text: Final[Callable[[Mapping[str, Any]], str]] = json.JSONEncoder(separators=(",", ":"), ensure_ascii=False).encode
 
 
-def message_of(request: Request) -> Message:
-    """Return the message of a request. Its idempotency key is the event id of the membership change."""
+def message_of(request: Request, message_id: str | None = None) -> Message:
+    """Return the message of a request. Its idempotency key is the event id of the membership change.
+
+    `message_id`: that key, if it is known; None: it is read from the payload.
+    """
     return Message(
         workspace=request["workspace"],
         user_id=request["user_id"],
         delivery_id=request["delivery_id"],
-        message_id=_message_id(json.loads(request["payload"])),
+        message_id=_message_id(json.loads(request["payload"])) if message_id is None else message_id,
         target_key=request["target_key"],
         address=request["address"],
         payload=request["payload"],

@@ -13,7 +13,7 @@ from starling_common.records.dead_letters import SourceRecord, dead_letter, dead
 from starling_common.telemetry.metrics import Metrics
 from starling_common.time.instants import record_timestamp_ms, wall_clock_ms
 from starling_common.values import deterministic_id, record_key
-from starling_common.wire import Codec, Record, Registry
+from starling_common.wire import Codec, Record, RecordWriter, Registry
 from starling_delivery.policy import Request, Step
 from starling_policy import address_digest
 
@@ -61,7 +61,7 @@ class Records:
     def __init__(self, topics: Topics, registry: Registry, metrics: Metrics) -> None:
         """Raises: SchemaMissing, RegistryUnavailable."""
         self._topics = topics
-        self._reported = registry.codec(topics.outcome_topic, "DeliveryReported")
+        self._reported = RecordWriter(registry.codec(topics.outcome_topic, "DeliveryReported"))
         self._retry = registry.codec(topics.retry_topic, "DeliveryRequested")
         self._tiers = {
             seconds: (topic, registry.codec(topic, "DeliveryRequested")) for seconds, topic in topics.tier_topics.items()
@@ -79,7 +79,7 @@ class Records:
         # The outcomes of a test are events of no one, and count nowhere.
         if step.outcome is not None and not request.get("is_test"):
             report = _report(request, step, step.outcome)
-            outputs.append(output(self._topics.outcome_topic, self._reported, key, report, request, traceparent))
+            outputs.append(output_of(self._topics.outcome_topic, self._reported(report), key, report, request, traceparent))
         if step.retry is not None:
             topic, codec = self._tiers[step.tier_seconds]
             outputs.append(output(topic, codec, key, dict(step.retry), request, traceparent))
@@ -114,8 +114,13 @@ class Records:
 
 def output(topic: str, codec: Codec, key: bytes, record: Record, request: Request, traceparent: str | None = None) -> Output:
     """Return an encoded record of a request."""
+    return output_of(topic, codec.encode(record), key, record, request, traceparent)
+
+
+def output_of(topic: str, value: bytes, key: bytes, record: Record, request: Request, traceparent: str | None) -> Output:
+    """Return a record of a request. `value`: the encoded `record`."""
     headers = record_headers(request["correlation_id"], PRODUCED_BY, traceparent)
-    return Output(topic, key, codec.encode(record), _stamp_ms(record), headers, request)
+    return Output(topic, key, value, _stamp_ms(record), headers, request)
 
 
 def _stamp_ms(record: Record) -> int:

@@ -79,11 +79,11 @@ class Targets:
             known.pop(record["key"], None)
         else:
             known[record["key"]] = parse_target(record, self._sealer)
-        self._by_workspace[record["workspace"]] = known
+        self._by_workspace[record["workspace"]] = dict(sorted(known.items()))
 
     def of(self, workspace: str) -> list[Target]:
         """Return the webhooks of a workspace, sorted by key."""
-        return sorted(self._by_workspace.get(workspace, {}).values(), key=lambda target: target.key)
+        return list(self._by_workspace.get(workspace, {}).values())
 
     def problems(self) -> list[str]:
         """Return the reasons why webhooks cannot be sent."""

@@ -173,7 +173,7 @@ def _build_feeds(settings: Settings) -> Delivery:
     outbox = retrying(_REGISTRY_SECONDS)(RegistryUnavailable, _outbox, settings, registry, targets, metrics)
     # A channel decodes every membership change, for which most workspaces have no target.
     changes: Callable[[bytes], Record] = RecordReader(registry.codec(settings.membership_topic, "SegmentMembershipChanged"))
-    retries: Callable[[bytes], Record] = registry.codec(settings.retry_topic, "DeliveryRequested").decode
+    retries: Callable[[bytes], Record] = RecordReader(registry.codec(settings.retry_topic, "DeliveryRequested"))
     raising = Raising.of(settings.failpoint)
     if raising is not None:
         changes, retries = raising.before("decode", changes), raising.before("decode", retries)
@@ -227,8 +227,10 @@ def _build_messages(settings: EmailSettings) -> Delivery:
     registry = Registry(settings.registry.url)
     request_topics, bulk_topics = list(settings.request_topics.values()), list(settings.bulk_topics.values())
     # The topics of all channels have one schema.
-    requests = retrying(_REGISTRY_SECONDS)(RegistryUnavailable, registry.codec, request_topics[0], "DeliveryRequested").decode
-    retries = registry.codec(settings.retry_topic, "DeliveryRequested").decode
+    requests = RecordReader(
+        retrying(_REGISTRY_SECONDS)(RegistryUnavailable, registry.codec, request_topics[0], "DeliveryRequested")
+    )
+    retries = RecordReader(registry.codec(settings.retry_topic, "DeliveryRequested"))
     consumers = _consumer(settings, settings.group), _consumer(settings, settings.retry_group)
     positions = Positions(EXACT_SPAN), Positions(EXACT_SPAN)
     ledger = Ledger(_transactional_producer(settings), [Source(*one) for one in zip(positions, consumers, strict=True)])

@@ -191,6 +191,25 @@ def test_a_writer_refuses_what_the_codec_refuses(record: Record, name: str, junk
     assert _written(BEHAVIOUR_WRITER, without) == _written(BEHAVIOUR_CODEC.encode, without)
 
 
+REPORT_CODEC = Codec("DeliveryReported", 3, _unregistered)
+REPORT_WRITER = RecordWriter(REPORT_CODEC)
+REPORT = st.fixed_dictionaries(
+    {
+        **dict.fromkeys(("workspace", "user_id", "event_id", "delivery_id", "channel", "target_key", "outcome"), TEXT),
+        **dict.fromkeys(("detail", "segment_key", "campaign", "soft_bounce"), OPTIONAL),
+        **dict.fromkeys(("received_at", "event_time"), LONG),
+        "correlation_id": TEXT,
+        "attempt": st.integers(1, 1000),
+        "status_code": st.none() | st.integers(-(2**31), 2**31 - 1) | st.sampled_from([204, 429, 2**31, -(2**31) - 1, True, 2.0]),
+    }
+)
+
+
+@given(REPORT)
+def test_a_report_with_or_without_a_status_has_the_bytes_of_the_codec_or_is_refused_as_there(record: Record) -> None:
+    assert _written(REPORT_WRITER, record) == _written(REPORT_CODEC.encode, record)
+
+
 def _written(write: Callable[[Record], bytes], record: Record) -> tuple[str, object]:
     try:
         return "written", write(record)

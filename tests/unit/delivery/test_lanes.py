@@ -242,6 +242,26 @@ def test_a_slow_target_keeps_the_first_64_messages_in_memory() -> None:
     assert len(lanes) == 199
 
 
+def test_the_wait_for_the_broker_makes_no_target_slow_and_that_for_the_endpoint_does() -> None:
+    lanes = Lanes(4, 64 * MEGABYTE, 100)
+    fill(lanes, 101)
+    [running] = take_all(lanes)
+    lanes.stop_clock((running,), 0.0)
+    assert lanes.admission(item(), 30.0) is Admission.HOLD
+    lanes.run_clock((running,), 30.0)
+    assert lanes.admission(item(), 31.0) is Admission.HOLD
+    assert lanes.admission(item(), 33.0) is Admission.POSTPONE
+    lanes.stop_clock((running,), 33.0)
+    assert lanes.admission(item(), 60.0) is Admission.HOLD
+    lanes.finish((running,), 90.0)  # three seconds of the endpoint count, and not the ninety
+    assert lanes.admission(item(), 90.0) is Admission.HOLD
+    for _ in range(9):
+        [running] = take_all(lanes, 90.0)
+        lanes.stop_clock((running,), 100.0)
+        lanes.finish((running,), 200.0)
+    assert lanes.admission(item(), 200.0) is Admission.POSTPONE
+
+
 def test_the_memory_of_one_target_is_a_quarter() -> None:
     lanes = Lanes(8, 40 * MEGABYTE, 1000)
     admitted = 0

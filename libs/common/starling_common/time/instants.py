@@ -2,6 +2,7 @@
 
 import time
 from datetime import UTC, datetime
+from functools import lru_cache
 
 from starling_common.values import EpochMicros, EpochMs
 
@@ -49,7 +50,13 @@ def record_timestamp_ms(received_at: int, now_ms: int) -> EpochMs:
 def format_instant(ms: int) -> str:
     """Return ISO 8601 in UTC with milliseconds and `Z`."""
     seconds, rest = divmod(ms, 1000)
-    return datetime.fromtimestamp(seconds, UTC).strftime("%Y-%m-%dT%H:%M:%S") + f".{rest:03d}Z"
+    return f"{_second(seconds)}.{rest:03d}Z"
+
+
+@lru_cache(maxsize=256)
+def _second(seconds: int) -> str:
+    # The instants of a record, and of those beside it, are often in one second.
+    return datetime.fromtimestamp(seconds, UTC).strftime("%Y-%m-%dT%H:%M:%S")
 
 
 def wall_clock_ms() -> EpochMs:

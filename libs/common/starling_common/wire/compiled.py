@@ -15,6 +15,7 @@ from starling_common.wire.fields import Fields
 
 _HEADER_BYTES: Final = 5
 _DOUBLE: Final = struct.Struct("<d")
+_INTS: Final = 1 << 31
 
 
 class FieldReader:
@@ -113,7 +114,7 @@ def _compile_part(name: str, types: Sequence[Any]) -> Callable[..., bytes]:
 def _scope() -> dict[str, Any]:
     return {
         "long": long_bytes, "text": text_bytes, "optional": optional_text_bytes, "texts": texts_bytes, "join": b"".join,
-        "optional_double": _optional_double_bytes, "array": _array_bytes,
+        "optional_double": _optional_double_bytes, "optional_int": _optional_int_bytes, "array": _array_bytes,
     }  # fmt: skip
 
 
@@ -129,6 +130,14 @@ def _of_field(field: Mapping[str, Any], value: str, scope: dict[str, Any]) -> It
 
 def _optional_double_bytes(number: float | None) -> bytes:
     return b"\x00" if number is None else b"\x02" + _DOUBLE.pack(number)
+
+
+def _optional_int_bytes(number: int | None) -> bytes:
+    if number is None:
+        return b"\x00"
+    if type(number) is not int or not -_INTS <= number < _INTS:
+        raise TypeError("no int")
+    return b"\x02" + long_bytes(number)
 
 
 def _array_bytes(items: Sequence[Any], write: Callable[[Any], bytes]) -> bytes:
@@ -157,6 +166,8 @@ def _give(avro: Any, value: str, scope: dict[str, Any]) -> Iterator[str]:
             yield f"array({value}, {name})"
         case ["null", "string"]:
             yield f"optional({value})"
+        case ["null", "int"]:
+            yield f"optional_int({value})"
         case ["null", "double"]:
             yield f"optional_double({value})"
         case other:

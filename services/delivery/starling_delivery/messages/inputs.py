@@ -64,5 +64,8 @@ class MessageRetryInput:
 
 def to_target(due: Due, definitions: Definitions) -> Due:
     """Return the request with the target of its campaign, whose lane it enters. A campaign that is not known changes nothing."""
-    known = definitions.campaign(due.request["workspace"], due.request["campaign"] or "")
-    return due if known is None else due._replace(request={**due.request, "target_key": known.target})
+    request = due.request
+    known = definitions.campaign(request["workspace"], request["campaign"] or "")
+    if known is None or known.target == request["target_key"]:
+        return due
+    return due._replace(request={**request, "target_key": known.target})

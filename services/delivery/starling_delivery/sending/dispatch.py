@@ -12,7 +12,7 @@ from starling_common.telemetry.logs import log
 from starling_common.telemetry.metrics import Metrics
 from starling_common.time.instants import wall_clock_ms
 from starling_delivery.batches import after_batch, is_refusal, limited
-from starling_delivery.channel import Again, Answer, Bounced, Channel, Delivered, Gone, Impossible, Park, Unknown
+from starling_delivery.channel import Again, Answer, Bounced, Channel, Delivered, Gone, Impossible, Message, Park, Unknown
 from starling_delivery.item import Item
 from starling_delivery.poison import tried_twice
 from starling_delivery.policy import TARGET_DISABLED, Request, Schedule, Step, delayed, paused, postponed
@@ -24,6 +24,9 @@ from starling_delivery.sending.semantics import AtLeastOnce, Attempted, Lost, Se
 _CHECK_SECONDS: Final = 0.05
 _LONGEST_PAUSE_SECONDS: Final = 3600.0
 _BURST: Final = 16
+_TURNS: Final = 4
+"""So many attempts of one task follow one another before the event loop turns, if the channel never waits."""
+
 _SLOW: Final = "the target answers slowly, and its lane is full"
 
 _RATED: Final = "the target has as many messages as its rate allows"
@@ -165,7 +168,7 @@ class Dispatcher:
                 return
             self._running += 1
             self._ended.clear()
-            self._attempts.create_task(self._attempt(batch))
+            self._attempts.create_task(self._attempts_from(batch))
         self._in_burst = True
         asyncio.get_running_loop().call_soon(self._continue)
 
@@ -184,13 +187,21 @@ class Dispatcher:
         if at is not None:
             self._wake = asyncio.get_running_loop().call_at(at, self._start)
 
-    async def _attempt(self, batch: Batch) -> None:
+    async def _attempts_from(self, batch: Batch) -> None:
+        """Send a batch, and then others while any is due: a task for each attempt would cost more than the lanes do."""
+        following: Batch | None = batch
+        turns = 0
         try:
-            try:
-                await self._send(batch)
-            finally:
-                self._lanes.finish(batch, time.monotonic())
-            self._start()
+            while following is not None:
+                try:
+                    await self._send(following)
+                finally:
+                    self._lanes.finish(following, time.monotonic())
+                turns += 1
+                if turns % _TURNS == 0:
+                    await asyncio.sleep(0)
+                following = None if self._stopping else self._lanes.take(time.monotonic())
+                self._start()  # the slot may be worth more than one attempt to others
         finally:
             self._running -= 1
             if not self._running:
@@ -257,7 +268,7 @@ class Dispatcher:
         """Make one attempt. Return None if a single message may be the reason why all of them were refused."""
         begun = time.monotonic()
         try:
-            answer = await self._semantics.attempt(part, self._channel.send)
+            answer = await self._attempted(part)
         except Exception as error:  # noqa: BLE001 - a failing message must not stop the delivery of others
             if len(part) > 1:
                 return None
@@ -269,8 +280,23 @@ class Dispatcher:
         self._attempt_seconds.observe(time.monotonic() - begun)
         if len(part) > 1 and is_refusal(answer):
             return None
-        self._count_attempt(target, answer, probe=any(item.is_probe for item in part))
+        self._count_attempt(target, answer, part)
         return answer
+
+    async def _attempted(self, part: Batch) -> Attempted:
+        if not self._semantics.awaits_outcome:
+            return await self._semantics.attempt(part, self._channel.send)
+
+        async def send(message: Message) -> Answer:
+            self._lanes.run_clock(part, time.monotonic())
+            try:
+                return await self._channel.send(message)
+            finally:
+                self._lanes.stop_clock(part, time.monotonic())
+
+        # The transactions around the request are not the endpoint's time: a slow broker makes no target slow.
+        self._lanes.stop_clock(part, time.monotonic())
+        return await self._semantics.attempt(part, send)
 
     def _publish_answer(self, part: Batch, answer: Answer) -> None:
         # The messages of a batch are due together again, so that they can be a batch again.
@@ -283,21 +309,22 @@ class Dispatcher:
         for item in part:
             self._publish(item, step)
 
-    def _count_attempt(self, target: Destination, answer: Answer, *, probe: bool) -> None:
+    def _count_attempt(self, target: Destination, answer: Answer, part: Batch) -> None:
         """Count the attempt in the target's circuit. An impossible message is no failure of its target, and a pause neither."""
+        # Looked up again: without a failure, the circuit from before the attempt may be forgotten.
         circuit = self._circuits.of(target)
-        if isinstance(answer, Again) and answer.is_of_target and answer.status_code == 429 and answer.retry_after_seconds:
+        if isinstance(answer, Delivered | Gone | Bounced):
+            if circuit.is_open:
+                log(__name__).info("circuit_closed", workspace=target.workspace, target=target.key)
+            circuit.succeeded()
+        elif isinstance(answer, Again) and answer.is_of_target and answer.status_code == 429 and answer.retry_after_seconds:
             now = time.monotonic()
             circuit.pause(now + min(answer.retry_after_seconds, _LONGEST_PAUSE_SECONDS))
             log(__name__).info(
                 "target_paused", workspace=target.workspace, target=target.key, seconds=round(answer.retry_after_seconds)
             )
             self._postpone_paused(self._lanes.drain(target.workspace, target.key, now), circuit)
-        elif isinstance(answer, Delivered | Gone | Bounced):
-            if circuit.is_open:
-                log(__name__).info("circuit_closed", workspace=target.workspace, target=target.key)
-            circuit.succeeded()
-        elif _is_failure_of_target(answer) and circuit.failed(time.monotonic(), probe=probe):
+        elif _is_failure_of_target(answer) and circuit.failed(time.monotonic(), probe=any(item.is_probe for item in part)):
             log(__name__).warning("circuit_opened", workspace=target.workspace, target=target.key, error=answer.why)
             for item in self._lanes.drain(target.workspace, target.key, time.monotonic()):
                 self._postpone(item, circuit.reason, CIRCUIT_OPEN)

@@ -86,8 +86,8 @@ class _Ready:
         self._bulk: OrderedDict[str, None] = OrderedDict()
         self._turns = 0
 
-    def __len__(self) -> int:
-        return len(self._first) + len(self._bulk)
+    def __bool__(self) -> bool:
+        return bool(self._first or self._bulk)
 
     def __iter__(self) -> Iterator[str]:
         yield from self._first
@@ -133,6 +133,8 @@ class _Lane:
     ready: _Ready = field(default_factory=_Ready)
     running: dict[Batch, float] = field(default_factory=dict)
     """Attempt in progress -> its start; the oldest is first."""
+    stopped: dict[Batch, float] = field(default_factory=dict)
+    """Attempt that waits for the broker -> the seconds that it has taken of the endpoint."""
     busy: set[str] = field(default_factory=set)
     """The users of the attempts in progress."""
     messages: int = 0
@@ -174,7 +176,8 @@ class _Lane:
             self._count_ready(item, now)
 
     def start(self, now: float) -> Batch:
-        chosen = self._choose()
+        first = self.waiting[self.ready.next()][0]
+        chosen = [self._take_one()] if first.batching is None else self._choose()
         self.messages -= len(chosen)
         self.bulk_messages -= sum(item.bulk for item in chosen)
         if chosen[0].batching is not None:
@@ -183,6 +186,18 @@ class _Lane:
         batch = tuple(sorted(chosen, key=lambda item: item.sequence))
         self.running[batch] = now
         return batch
+
+    def _take_one(self) -> Item:
+        """Remove and return the first message of the next ready user."""
+        user = self.ready.pop()
+        items = self.waiting[user]
+        self.busy.add(user)
+        for item in items:
+            self._discount(item)
+        first = items.popleft()
+        if not items:
+            del self.waiting[user]
+        return first
 
     def _choose(self) -> list[Item]:
         """Remove and return the messages of the next attempt: those of ready users in turn, as many as fit."""
@@ -205,7 +220,8 @@ class _Lane:
         return chosen.items
 
     def finish(self, batch: Batch, now: float) -> None:
-        self.mean_seconds += 0.1 * (now - self.running.pop(batch) - self.mean_seconds)
+        seconds = self.stopped.pop(batch, None)
+        self.mean_seconds += 0.1 * ((now - self.running.pop(batch) if seconds is None else seconds) - self.mean_seconds)
         for user in dict.fromkeys(item.request["user_id"] for item in batch):
             self.busy.discard(user)
             if user in self.waiting:
@@ -229,6 +245,9 @@ class _Lane:
     def _count_ready(self, item: Item, now: float) -> None:
         self.ready_messages += 1
         self.ready_bytes += item.body_bytes
+        if item.batching is None:
+            self.next_at = min(self.next_at, now)
+            return
         is_whole = self.ready_messages >= item.most or self.ready_bytes >= item.most_bytes
         self.next_at = min(self.next_at, now if is_whole else item.sent_at)
 
@@ -355,6 +374,19 @@ class Lanes:
         lane.finish(batch, now)
         self._give_turn(workspace, target, lane, now)
 
+    def stop_clock(self, batch: Batch, now: float) -> None:
+        """Begin a wait for the broker in an attempt: it is no time of the endpoint."""
+        lane = self._lane_of(batch)
+        lane.stopped[batch] = now - lane.running.pop(batch)
+
+    def run_clock(self, batch: Batch, now: float) -> None:
+        """End a wait for the broker in an attempt."""
+        lane = self._lane_of(batch)
+        lane.running[batch] = now - lane.stopped.pop(batch)
+
+    def _lane_of(self, batch: Batch) -> _Lane:
+        return self._workspaces[batch[0].workspace].lanes[batch[0].target]
+
     def settle(self, item: Item) -> None:
         """Give back the memory of a message whose step is stored."""
         self._memory.give_back(item.workspace, item.target, item.size_bytes)
@@ -376,7 +408,9 @@ class Lanes:
             self._rates.forget_full(now)
         for workspace in self._workspaces.values():
             idle = [
-                key for key, lane in workspace.lanes.items() if not (lane.messages or lane.running or lane.in_turn or lane.gathers)
+                key
+                for key, lane in workspace.lanes.items()
+                if not (lane.messages or lane.running or lane.stopped or lane.in_turn or lane.gathers)
             ]
             for key in idle:
                 del workspace.lanes[key]

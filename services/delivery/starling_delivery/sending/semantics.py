@@ -53,8 +53,10 @@ class AtLeastOnce:
 
     async def attempt(self, part: Batch, send: Send) -> Answer:
         """Send the message, or the batch."""
-        message = message_of(part[0].request) if part[0].batching is None else batch_message([item.request for item in part])
-        return await send(message)
+        first = part[0]
+        if first.batching is None:
+            return await send(message_of(first.request, first.message_id))
+        return await send(batch_message([item.request for item in part]))
 
     def after(self, request: Request, answer: Answer, schedule: Schedule, now_ms: int, jitter: float) -> Step:
         """Return the step after an answer."""
