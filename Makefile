@@ -179,7 +179,7 @@ bench-ingest: setup ## requests and items a second through the edge
 bench-webhooks: setup ## delivery to a webhook with one change and with 100 changes a request
 	@$(PYTHON) benchmarks/webhooks.py --write
 
-bench-delivery: setup ## delivery: rates relative to bare loops, latencies, a broadcast; ten parts, 20 minutes (ARGS="--only kit,broadcast --members 1000000")
+bench-delivery: setup ## delivery: rates relative to bare loops, latencies, a broadcast; ten parts, 25 minutes (ARGS="--only kit,broadcast --members 1000000")
 	@$(PYTHON) benchmarks/delivery.py --write $(ARGS)
 
 bench-stream: setup ## the stream layer beside Kafka Streams, Quix Streams and stock Faust: about an hour (ARGS=--small: minutes)

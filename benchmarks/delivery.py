@@ -24,8 +24,8 @@ from delivery_parts import broadcast, decisions, latencies, rates
 from delivery_parts.goals import table
 
 SMALL = {
-    "changes": 12_000, "messages": 6_000, "requests": 3_000, "mails": 2_000, "records": 2_000, "decisions": 500, "seconds": 2,
-    "members": 2_000, "rounds": 1,
+    "changes": 20_000, "messages": 10_000, "requests": 6_000, "mails": 6_000, "records": 2_000, "decisions": 500, "seconds": 2,
+    "mail_seconds": 2, "members": 2_000, "rounds": 1,
 }  # fmt: skip
 """Loads for seconds instead of minutes: a check that everything runs, without meaningful figures."""
 
@@ -37,7 +37,7 @@ PARTS: Mapping[str, Callable[[argparse.Namespace, Path], dict[str, Any]]] = {
     "messenger": lambda options, _directory: messenger.measured(options.records),
     "decide": lambda options, _directory: decisions.measured(options.decisions, options.rounds),
     "feed": lambda options, directory: latencies.feed(directory, options.seconds, options.rounds),
-    "mail": lambda options, directory: latencies.mail(directory, options.seconds, options.rounds),
+    "mail": lambda options, directory: latencies.mail(directory, options.mail_seconds, options.rounds),
     "hanging": lambda options, directory: latencies.beside_hanging(directory, options.seconds, options.rounds),
     "broadcast": lambda options, directory: broadcast.measured(directory, options.members, options.rounds),
 }
@@ -47,13 +47,14 @@ def arguments() -> argparse.ArgumentParser:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--only", default=",".join(PARTS), help="some of the parts, comma separated")
     parser.add_argument("--small", action="store_true", help="every part in a few minutes; its figures have no meaning")
-    parser.add_argument("--changes", type=int, default=40_000, help="membership changes of `kit`")
-    parser.add_argument("--messages", type=int, default=20_000, help="requests of `message_kit`")
-    parser.add_argument("--requests", type=int, default=20_000, help="membership changes of `webhook`")
-    parser.add_argument("--mails", type=int, default=5_000, help="mails of `email`")
+    parser.add_argument("--changes", type=int, default=400_000, help="membership changes of `kit`")
+    parser.add_argument("--messages", type=int, default=200_000, help="requests of `message_kit`")
+    parser.add_argument("--requests", type=int, default=40_000, help="membership changes of `webhook`")
+    parser.add_argument("--mails", type=int, default=60_000, help="mails of `email`")
     parser.add_argument("--records", type=int, default=40_000, help="records of `messenger`")
     parser.add_argument("--decisions", type=int, default=5_000, help="decisions of a round of `decide`")
-    parser.add_argument("--seconds", type=int, default=20, help="of a round of `feed`, `mail` and `hanging`")
+    parser.add_argument("--seconds", type=int, default=20, help="of a round of `feed` and `hanging`")
+    parser.add_argument("--mail-seconds", type=int, default=40, help="of a round of `mail`")
     parser.add_argument(
         "--members",
         type=int,

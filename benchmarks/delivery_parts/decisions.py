@@ -3,9 +3,11 @@
 import statistics
 import timeit
 from collections.abc import Callable
+from dataclasses import replace
 from time import process_time
 from typing import Any, Final, NamedTuple
 
+from delivery_parts.goals import READS_HISTORY
 from starling_policy import Defer, Drop, History, Message, PastMessage, Person, Policy, Send, decide, parse_campaign, parse_policy
 
 _NOON: Final = 1_767_268_800_000
@@ -26,12 +28,15 @@ class Case(NamedTuple):
     purpose: str = "marketing"
     hour: int = 0
     """Hours after noon."""
+    reads_history: bool = False
+    """Whether the earlier messages are those of a new history each time, as at the first decision after a state is read."""
 
 
 CASES: Final = {
     "transactional": Case(Send, 20, "transactional"),
     "marketing": Case(Send, 20),
     "marketing, 100 earlier messages": Case(Defer, 100),
+    READS_HISTORY: Case(Defer, 100, reads_history=True),
     "quiet hours": Case(Defer, 20, hour=10),
 }
 
@@ -61,9 +66,13 @@ def decision_of(case: Case) -> Callable[[], object]:
     for user in range(_MOST_USERS):  # some are held out
         person = Person(f"user-{user}", _TRAITS, history=history)
         if isinstance(decide(message, person, policy, now).outcome, case.outcome):
-            return _deciding(message, person, policy, now)
+            return _reading(message, person, policy, past) if case.reads_history else _deciding(message, person, policy, now)
     raise RuntimeError(f"no decision of {case} is {case.outcome.__name__}: correct the case")
 
 
 def _deciding(message: Message, person: Person, policy: Policy, now: int) -> Callable[[], object]:
     return lambda: decide(message, person, policy, now)
+
+
+def _reading(message: Message, person: Person, policy: Policy, past: list[PastMessage]) -> Callable[[], object]:
+    return lambda: decide(message, replace(person, history=History(past)), policy, message.due_at)

@@ -10,6 +10,8 @@ LEAST_A_WORKER: Final = 8_000
 LEAST_DECISIONS: Final = 10_000
 MOST_DECIDE_US: Final = 20
 MILLION_SECONDS: Final = 300
+READS_HISTORY: Final = "the same, its history read again"
+"""The case of `decide` that sorts and indexes the earlier messages for each decision."""
 
 
 def table(found: Mapping[str, Any]) -> str:
@@ -25,8 +27,11 @@ def rows(found: Mapping[str, Any]) -> Iterator[Row]:
 
 
 def _feed_kit(found: Mapping[str, Any]) -> Iterator[Row]:
-    names = {"kit": ("kit of feeds, no-op channel", 0.5), "reporting_loop": ("the loop with an outcome for each change", None)}
+    names = {"reporting_loop": ("the loop with an outcome for each change", None), "kit": ("kit of feeds, no-op channel", 0.5)}
     yield from _compared(found, names, "a loop of decode and no-op send", LEAST_A_WORKER)
+    of_reporting = found["contenders"]["kit"].get("events_per_cpu_second_of_reporting_loop")
+    if of_reporting is not None:
+        yield Row("  of the rate of the loop with outcomes, by CPU seconds", f"{of_reporting:.0%}")
 
 
 def _message_kit(found: Mapping[str, Any]) -> Iterator[Row]:
@@ -90,7 +95,10 @@ def _messenger(found: Mapping[str, Any]) -> Iterator[Row]:
 
 def _decide(found: Mapping[str, Any]) -> Iterator[Row]:
     for name, micros in found["cpu_us"].items():
-        yield Row(f"decide: {name}", f"{micros} CPU-µs", f"<= {MOST_DECIDE_US} µs", micros <= MOST_DECIDE_US)
+        if name == READS_HISTORY:  # more than the decision
+            yield Row(f"decide: {name}", f"{micros} CPU-µs")
+        else:
+            yield Row(f"decide: {name}", f"{micros} CPU-µs", f"<= {MOST_DECIDE_US} µs", micros <= MOST_DECIDE_US)
 
 
 def _feed(found: Mapping[str, Any]) -> Iterator[Row]:

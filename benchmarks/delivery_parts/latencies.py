@@ -37,6 +37,8 @@ SERVICES: Final = (
 )  # fmt: skip
 _WARM_UP: Final = 40
 """The first records of a process, which are not counted."""
+_WARM_UP_OF_PLATFORM: Final = 300
+"""The first events through all services, whose JVMs still compile."""
 _HANGING_SECONDS: Final = 16.0
 """A second more than an attempt lasts: the next round begins without one."""
 _LAST_SECONDS: Final = 60.0
@@ -187,15 +189,16 @@ def mail(directory: Path, seconds: int, rounds: int) -> dict[str, Any]:
     """From an event that ingest has acknowledged to the whole mail at the SMTP server, through every service of the platform."""
     mailbox, run = Mailbox(), uuid.uuid4().hex[:8]
     count = RATE * seconds
-    users = [f"{run}-{number}" for number in range(_WARM_UP + rounds * count)]
+    warm_up = min(count, _WARM_UP_OF_PLATFORM)
+    users = [f"{run}-{number}" for number in range(warm_up + rounds * count)]
     try:
         with embedded(SERVICES, directory / "instance", clock="wall") as at:
             define_campaign(at, mailbox.port)
             with httpx.Client(base_url=at.ingest_url, auth=(WRITE_KEY, ""), timeout=30, trust_env=False) as ingest:
                 identify(ingest, users)
                 settle(at)
-                arrivals(tracked(ingest, users[:_WARM_UP]), mailbox.arrived)
-                waiting = users[_WARM_UP:]
+                arrivals(tracked(ingest, users[:warm_up]), mailbox.arrived)
+                waiting = users[warm_up:]
                 taken = [
                     arrivals(tracked(ingest, waiting[start : start + count]), mailbox.arrived)
                     for start in range(0, len(waiting), count)

@@ -6,19 +6,26 @@ import statistics
 import subprocess
 import sys
 import time
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from pathlib import Path
-from typing import Any, Final
+from typing import Any, Final, NamedTuple
 
 import httpx
-from common.bench import HERE, Progress, Rate, Stack, Watched, medians, steady_rate
+from common.bench import HERE, Rate, Stack, Watched, medians
 
 from starling_common.testing import free_port
 
 WARM_UP: Final = 0.3
+"""The share of the records that is not measured."""
+_END: Final = 0.95
+_WARM_UP_SECONDS: Final = 3.0
+_MEASURED_SECONDS: Final = 10.0
+"""A process is measured for so long, from so long after its first outcome, if its backlog lasts."""
+_LOOK_SECONDS: Final = 0.3
+"""Between two looks at the process's counter, each of which costs it a few milliseconds."""
 _READY_SECONDS: Final = 120.0
-_RUN_SECONDS: Final = 150.0
+_RUN_SECONDS: Final = 300.0
 MESSAGES: Final = {
     "STARLING_CHANNEL": "email",
     "STARLING_CHANNELS": '["email"]',
@@ -79,19 +86,56 @@ def running(made: Stack, directory: Path, name: str, *command: str, **settings: 
         service.process.stop()
 
 
-def rate_of(
-    made: Stack, directory: Path, name: str, command: Sequence[str], backlog: tuple[str, int], settings: Mapping[str, str]
-) -> Rate:
-    """Return the rate at which a new process reads a backlog from its begin. `backlog`: its topic and its records."""
-    topic, count = backlog
+class Backlog(NamedTuple):
+    """What a process has to send. `outcome`: that of each message, `channel`: as its metric names it."""
+
+    channel: str
+    outcome: str
+    messages: int
+
+
+def rate_of(made: Stack, directory: Path, name: str, command: Sequence[str], backlog: Backlog, settings: Mapping[str, str]) -> Rate:
+    """Return the rate at which a new process sends a backlog from its begin.
+
+    Its own counter of outcomes is compared. Committed offsets are too coarse: they do not pass the oldest message in progress.
+    """
     own = {"STARLING_GROUP": name, "STARLING_TRANSACTIONAL_ID": name}
     service = Service(made, directory, name, command, {**own, **settings})
-    progress = Progress(made.brokers, name, topic)
     try:
-        return steady_rate(service.process, progress, int(count * WARM_UP), int(count * 0.95), patience_seconds=_RUN_SECONDS)
+        return sent_rate(
+            service.process,
+            lambda: service.count("starling_delivery_attempts_total", channel=backlog.channel, outcome=backlog.outcome),
+            backlog.messages,
+        )
     finally:
-        progress.close()
         service.process.stop()
+
+
+def sent_rate(process: Watched, sent: Callable[[], float], count: int) -> Rate:
+    """Return the rate of a process that is busy all the while: without its start, and without the end of its backlog.
+
+    `sent`: the messages sent so far. Raises: RuntimeError when the process ends or the backlog is too short, TimeoutError.
+    """
+    marks: list[tuple[float, float, float]] = []
+    """Messages, monotonic seconds, and CPU seconds, from the end of the warm-up."""
+    first_at, deadline = 0.0, time.monotonic() + _RUN_SECONDS
+    while True:
+        process.check()
+        done, now = sent(), time.monotonic()
+        if now > deadline:
+            raise TimeoutError(f"{done:,.0f} of {count:,} messages within {_RUN_SECONDS:g} s: see {process.log}")
+        if done > count * _END:
+            break
+        first_at = first_at or (now if done else 0.0)
+        if first_at and (now - first_at >= _WARM_UP_SECONDS or done >= count * WARM_UP):
+            marks.append((done, now, process.cpu_seconds()))
+            if now - marks[0][1] >= _MEASURED_SECONDS:
+                break
+        time.sleep(_LOOK_SECONDS)
+    if len(marks) < 2:
+        raise RuntimeError(f"{count:,} messages are too few to measure: see {process.log}")
+    (first, began, cpu_before), (last, ended, cpu_after) = marks[0], marks[-1]
+    return Rate(round(last - first), ended - began, cpu_after - cpu_before)
 
 
 def bare_loop(made: Stack | None, *words: str) -> Rate:
