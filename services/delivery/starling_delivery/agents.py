@@ -34,6 +34,9 @@ _CHECK_SECONDS: Final = 5.0
 _OFFER_SECONDS: Final = 0.01
 """How long requests are offered at a time. Attempts in progress wait meanwhile."""
 
+_TURN_SECONDS: Final = 0.002
+"""Pause between two of these, without a poll: attempts in progress go on, which need several turns of the event loop."""
+
 _MOST_READ: Final = 500
 """Maximum of records in one poll."""
 _MOST_WAITING: Final = 8_000
@@ -164,7 +167,7 @@ class Agent:
         seconds = _POLL_SECONDS
         while not stopping.is_set():
             if self._has_enough(seconds):
-                await asyncio.sleep(0)
+                await asyncio.sleep(_TURN_SECONDS)
             else:
                 for message in _records(await asyncio.to_thread(self._poll, seconds)):
                     self._take(message)
