@@ -67,6 +67,11 @@ class Service:
         found = (line for line in (self._get("metrics") or "").splitlines() if line.startswith(wanted))
         return float(next(found, "x 0").rpartition(" ")[2])
 
+    def total(self, metric: str) -> float:
+        """Return the sum of a counter over all labels."""
+        found = (line for line in (self._get("metrics") or "").splitlines() if line.startswith(metric + "{"))
+        return sum(float(line.rpartition(" ")[2]) for line in found)
+
     def _get(self, path: str) -> str | None:
         try:
             answer = httpx.get(f"http://127.0.0.1:{self._port}/{path}", timeout=15, trust_env=False)
@@ -102,11 +107,14 @@ def rate_of(made: Stack, directory: Path, name: str, command: Sequence[str], bac
     own = {"STARLING_GROUP": name, "STARLING_TRANSACTIONAL_ID": name}
     service = Service(made, directory, name, command, {**own, **settings})
     try:
-        return sent_rate(
+        found = sent_rate(
             service.process,
             lambda: service.count("starling_delivery_attempts_total", channel=backlog.channel, outcome=backlog.outcome),
             backlog.messages,
         )
+        if postponed := service.total("starling_delivery_postponed_total"):
+            print(f"  {name}: {postponed:,.0f} messages were postponed, so the load was not steady", flush=True)
+        return found
     finally:
         service.process.stop()
 
@@ -132,8 +140,8 @@ def sent_rate(process: Watched, sent: Callable[[], float], count: int) -> Rate:
             if now - marks[0][1] >= _MEASURED_SECONDS:
                 break
         time.sleep(_LOOK_SECONDS)
-    if len(marks) < 2:
-        raise RuntimeError(f"{count:,} messages are too few to measure: see {process.log}")
+    if len(marks) < 2 or marks[-1][0] == marks[0][0]:
+        raise RuntimeError(f"{count:,} messages are too few to measure, or none was sent: see {process.log}")
     (first, began, cpu_before), (last, ended, cpu_after) = marks[0], marks[-1]
     return Rate(round(last - first), ended - began, cpu_after - cpu_before)
 
