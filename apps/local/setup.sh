@@ -68,4 +68,5 @@ fi
 failed=0
 .venv/bin/python apps/local/compile_native.py || failed=$?
 wait "$fetching" || failed=$?
+[ "$failed" -ne 0 ] || .venv/bin/python -m starling_local.stack.archives || failed=$?
 exit "$failed"

@@ -14,10 +14,11 @@ WANTED_MAJOR = 17
 
 @dataclass(frozen=True, slots=True)
 class Java:
-    """A Java installation. Shape: `command` is the path of its `java`, `home` its JAVA_HOME."""
+    """A Java installation. Shape: `command` is the path of its `java`, `home` its JAVA_HOME, `build` what it prints of itself."""
 
     command: str
     home: Path
+    build: str = ""
 
 
 class JavaError(NotPossible):
@@ -42,7 +43,9 @@ def find_java() -> Java:
         )
     if major != WANTED_MAJOR:
         raise JavaError(f"{command} is Java {major}, but Java {WANTED_MAJOR} is needed: {_CURE}")
-    return Java(command, Path(command).resolve().parent.parent)
+    # Java prints JAVA_TOOL_OPTIONS, if set, in a line of its own.
+    build = "\n".join(line for line in text.splitlines() if not line.startswith("Picked up "))
+    return Java(command, Path(command).resolve().parent.parent, build)
 
 
 def parse_major(text: str) -> int | None:

@@ -8,6 +8,7 @@ from starling_common.sealing import new_key
 from starling_local.instance import Options, write_atomically
 from starling_local.java import Java
 from starling_local.runtime import BUNDLES, fetch
+from starling_local.runtime.archives import PARTS, options_for
 from starling_local.runtime.fetching import default_runtime_dir
 from starling_local.stack.parts.jvm_cassandra import cassandra_part
 from starling_local.stack.parts.jvm_kafka import kafka_part
@@ -34,15 +35,18 @@ def needed_bundles(options: Options) -> list[str]:
     return [name for name in BUNDLES if names & _PARTS_OF_BUNDLE.get(name, {name})]
 
 
-def runnable_parts(data_dir: Path, options: Options, java: Java) -> list[Part]:
+def runnable_parts(data_dir: Path, options: Options, java: Java, *, archives: bool = True) -> list[Part]:
     """Return the parts in the order of starting, ready to run. Fetch missing bundles, and make a key for secrets if there is none.
 
+    `archives`: the parts of the JVM use those archives of their classes that exist.
     Raises: PlanError for an unknown name in `only`, FetchError if Maven cannot fetch a bundle.
     """
     if not keys_file(data_dir).exists():
         write_atomically(keys_file(data_dir), f"{new_key('local')}\n".encode())  # readable by its owner alone
     homes = {name: fetch(BUNDLES[name], default_runtime_dir()) for name in needed_bundles(options)}
-    return _ordered(_all_parts(data_dir, options, homes, java), options)
+    parts = _ordered(_all_parts(data_dir, options, homes, java), options)
+    more = {name: options_for(name, java, default_runtime_dir()) for name in PARTS if archives}
+    return [part.with_java_options(more[part.name]) if more.get(part.name) else part for part in parts]
 
 
 def _all_parts(data_dir: Path, options: Options, homes: Mapping[str, Path], java: Java) -> list[Part]:

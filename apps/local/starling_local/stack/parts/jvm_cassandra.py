@@ -85,7 +85,8 @@ def cassandra_part(data_dir: Path, jars: Path, ports: Ports, java: str) -> Part:
             *(java, "-Xms512m", "-Xmx1g", "-XX:+UseParallelGC", "-XX:+ExitOnOutOfMemoryError", "-Xss512k"),
             *MODULE_OPTIONS,
             *(f"-D{name}={value}" for name, value in options.items()),
-            *("-cp", f"{home / 'conf'}:{jars}/*", "org.apache.cassandra.service.CassandraDaemon"),
+            # Without the directory of the configuration, which the options name: an archive of classes needs a path of jars alone.
+            *("-cp", f"{jars}/*", "org.apache.cassandra.service.CassandraDaemon"),
         ),
         probe=CqlProbe(HOST, ports.fixed("cassandra")),
         alive=CqlProbe(HOST, ports.fixed("cassandra")),

@@ -32,6 +32,11 @@ def registry_part(data_dir: Path, runner: Path, ports: Ports, java: str) -> Part
             "APICURIO_DATASOURCE_URL": f"jdbc:h2:file:{home / 'registry'};WRITE_DELAY=0",
             "APICURIO_DATASOURCE_USERNAME": "sa",
             "APICURIO_DATASOURCE_PASSWORD": "sa",
+            # By default the start opens 20 connections, and fails if they take longer than 5 s on a busy machine.
+            "APICURIO_DATASOURCE_JDBC_INITIAL_SIZE": "1",
+            "APICURIO_DATASOURCE_JDBC_MIN_SIZE": "1",
+            "APICURIO_DATASOURCE_JDBC_MAX_SIZE": "20",
+            "QUARKUS_DATASOURCE_H2_JDBC_ACQUISITION_TIMEOUT": "60",
         },
         ports={"registry": ports.fixed("registry")},
         directories=(home,),

@@ -1,7 +1,7 @@
 """Pure core: the description of a part of the stack, and the order of starting."""
 
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from graphlib import CycleError, TopologicalSorter
 from pathlib import Path
 from typing import TypeAlias
@@ -77,6 +77,11 @@ class Part:
     def is_step(self) -> bool:
         """Return whether the part must end with 0 before the parts that depend on it start."""
         return isinstance(self.probe, ExitProbe)
+
+    def with_java_options(self, options: tuple[str, ...]) -> "Part":
+        """Return this part of the JVM with more options in each of its commands."""
+        prepare = self.prepare and replace(self.prepare, command=(self.prepare.command[0], *options, *self.prepare.command[1:]))
+        return replace(self, command=(self.command[0], *options, *self.command[1:]), prepare=prepare)
 
     def runs_as(self, other: "Part") -> bool:
         """Return whether a process that was started for `other` has the command, environment and files of this part."""
