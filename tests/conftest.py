@@ -9,8 +9,10 @@ import uuid
 from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
+from functools import cache
 from pathlib import Path
 
+import httpx
 import pytest
 from coverage import Coverage
 from hypothesis import settings
@@ -25,6 +27,10 @@ ROOT = Path(__file__).parent.parent
 # The JVMs here live for minutes, and what they compile a second time with all optimisations takes longer than it saves:
 # broker, database and registry cost 23 s of processor until schemas and tables are in place, and 42 s without this.
 os.environ.setdefault("JAVA_TOOL_OPTIONS", "-XX:TieredStopAtLevel=1")
+
+# Every client of httpx would read all authorities of the system, 25 ms of processor time: a test that asks every 50 ms until
+# something is there would take a third of a processor for it.
+httpx._transports.default.create_ssl_context = cache(httpx.create_ssl_context)  # type: ignore[attr-defined]
 
 settings.register_profile("starling", deadline=None)  # the duration of an example depends on the load of the machine
 settings.load_profile("starling")

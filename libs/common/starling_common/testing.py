@@ -12,6 +12,7 @@ import uuid
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass
+from functools import cache
 from pathlib import Path
 from typing import TypeVar
 
@@ -53,9 +54,15 @@ class Service:
     def is_ready(self) -> bool:
         """Return whether `/readyz` passes; False if the process does not respond."""
         try:
-            return httpx.get(f"{self.url}/readyz", timeout=15, trust_env=False).status_code == 200
+            return _client().get(f"{self.url}/readyz").status_code == 200
         except httpx.TransportError:
             return False
+
+
+@cache
+def _client() -> httpx.Client:
+    """Return the client of all questions, which keeps no connection: a new client each time costs 25 ms of processor time."""
+    return httpx.Client(timeout=15, trust_env=False, limits=httpx.Limits(max_keepalive_connections=0))
 
 
 @contextmanager

@@ -3,10 +3,11 @@
 import threading
 from collections.abc import Iterator
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from typing import NoReturn
 
 import pytest
 
-from starling_common.wire import Registry, UnknownSchema
+from starling_common.wire import Registry, RegistryUnavailable, UnknownSchema
 
 
 class EmptyRegistry(BaseHTTPRequestHandler):
@@ -66,3 +67,27 @@ def test_an_unknown_id_is_looked_up_again_later(asked: tuple[str, list[str]], mo
         with pytest.raises(UnknownSchema):
             registry.schema(5)
     assert len(paths) == 2
+
+
+@pytest.mark.parametrize(
+    ("url", "reads_authorities"),
+    [
+        ("http://127.0.0.1:1", False),
+        ("https://127.0.0.1:1", True),
+        ("HTTPS://127.0.0.1:1", True),
+        ("http://127.0.0.1:1,https://127.0.0.1:2", True),
+    ],
+)
+def test_only_a_connection_without_tls_reads_no_authorities(
+    url: str, reads_authorities: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    configurations: list[dict[str, object]] = []
+
+    def client(configuration: dict[str, object]) -> NoReturn:
+        configurations.append(configuration)
+        raise OSError("no registry")
+
+    monkeypatch.setattr("starling_common.wire.registry.SchemaRegistryClient", client)
+    with pytest.raises(RegistryUnavailable):
+        Registry(url).schema(7)
+    assert [configuration.get("ssl.ca.location", True) for configuration in configurations] == [reads_authorities]
