@@ -4,7 +4,8 @@ import base64
 import secrets
 import shutil
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
+from contextlib import closing
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -63,44 +64,70 @@ def run(instance: Instance) -> int:
     console.print(f"[bold]Starling demo[/bold]: {PURCHASES:,} real purchases of {CUSTOMERS:,} people, January 1997 to June 1998")
     _fresh(instance)
     up(data_dir=instance.data_dir, detach=True, clock="event", campaigns=True, scale=[])
-    return perform(instance, purchases, console)
+    return _performed_locally(instance, purchases, console)
 
 
-def perform(instance: Instance, purchases: list[Purchase], console: Console) -> int:
-    """Run the demo on a running instance with the event clock and without definitions; return the exit code.
+@dataclass(frozen=True)
+class Platform:
+    """A running platform with the event clock and without definitions. `settle`: returns when every stage has gone through."""
+
+    api: ApiClient
+    ingest_url: str
+    write_key: str
+    brokers: str
+    registry_url: str
+    settle: Callable[[], None]
+
+
+def perform(platform: Platform, purchases: list[Purchase], mailbox: Mailbox, console: Console) -> int:
+    """Run the demo on a running platform; return the exit code. `mailbox`: empty, for the mails of the campaign.
 
     Raises: DemoFailed, NotSettled, ApiRefused.
     """
     begun = time.monotonic()
-    options = running_options(instance)
-    scene = _Scene(instance, options, api_of(options), console)
-    mailbox = Mailbox()
-    try:
-        receiver = _define(scene)
-        try:
-            _start_campaign(scene, mailbox)
-            _play(scene, purchases)
-            return _check(scene, purchases, receiver, mailbox, begun)
-        finally:
-            receiver.close()
-    finally:
-        mailbox.close()
-        scene.api.close()
+    scene = _Scene(platform, console)
+    with closing(_define(scene)) as receiver:
+        _start_campaign(scene, mailbox)
+        _play(scene, purchases)
+        return _check(scene, purchases, receiver, mailbox, begun)
 
 
 @dataclass(frozen=True)
 class _Scene:
-    instance: Instance
-    options: Options
-    api: ApiClient
+    platform: Platform
     console: Console
+
+    @property
+    def api(self) -> ApiClient:
+        return self.platform.api
 
     def step(self, what: str) -> None:
         self.console.print(f"[green]•[/green] {what}", highlight=False)
 
     def settle(self) -> None:
-        with pipeline_of(self.instance) as pipeline:
+        self.platform.settle()
+
+
+def _performed_locally(instance: Instance, purchases: list[Purchase], console: Console) -> int:
+    options = running_options(instance)
+
+    def settled() -> None:
+        with pipeline_of(instance) as pipeline:
             settle(pipeline, SETTLE_TIMEOUT_SECONDS)
+
+    with closing(api_of(options)) as api, closing(Mailbox()) as mailbox:
+        platform = Platform(
+            api=api,
+            ingest_url=f"http://{options.ports.address('ingest')}",
+            write_key=WRITE_KEY,
+            brokers=options.ports.address("kafka"),
+            registry_url=registry_url(options.ports),
+            settle=settled,
+        )
+        code = perform(platform, purchases, mailbox, console)
+    if code == OK:
+        _where_to_look(console, options, instance)
+    return code
 
 
 def _fresh(instance: Instance) -> None:
@@ -119,8 +146,7 @@ def _fresh(instance: Instance) -> None:
 
 def _define(scene: _Scene) -> Receiver:
     """Create the catalog, the computed trait, the segments and the webhook."""
-    options = scene.options
-    count = load_catalog(options.ports.address("kafka"), registry_url(options.ports), WORKSPACE, iter(CATALOG))
+    count = load_catalog(scene.platform.brokers, scene.platform.registry_url, WORKSPACE, iter(CATALOG))
     scene.step(f"loaded {count} products into the catalog")
     scene.api.create("/v1/computed-traits", COMPUTED_TRAIT)
     scene.step(f"defined computed trait {COMPUTED_TRAIT['key']}, computed by Spark for every user")
@@ -160,8 +186,8 @@ def _play(scene: _Scene, purchases: list[Purchase]) -> None:
         task = bar.add_task("purchases", total=len(purchases))
         try:
             send_purchases(
-                f"http://{scene.options.ports.address('ingest')}",
-                WRITE_KEY,
+                scene.platform.ingest_url,
+                scene.platform.write_key,
                 purchases,
                 lambda count: bar.update(task, completed=count),
             )
@@ -170,7 +196,7 @@ def _play(scene: _Scene, purchases: list[Purchase]) -> None:
     scene.step(f"sent every purchase through the Segment client in {time.monotonic() - begun:.1f} s; all acknowledged")
     scene.settle()
     scene.step(f"every stage has gone through, {time.monotonic() - begun:.1f} s after the first purchase was sent")
-    StreamClock(scene.options.ports.address("kafka"), registry_url(scene.options.ports)).advance(parse_instant(END))
+    StreamClock(scene.platform.brokers, scene.platform.registry_url).advance(parse_instant(END))
     scene.settle()
     scene.step(f"moved the clock on to {END}")
 
@@ -178,9 +204,10 @@ def _play(scene: _Scene, purchases: list[Purchase]) -> None:
 def _check(scene: _Scene, purchases: list[Purchase], receiver: Receiver, mailbox: Mailbox, begun: float) -> int:
     """Print the results, compare them with pandas and return the exit code."""
     console, api = scene.console, scene.api
-    feed = read_feed(scene.options.ports.address("kafka"), registry_url(scene.options.ports))
-    trait = read_trait(scene.options.ports.address("kafka"), registry_url(scene.options.ports), COMPUTED_TRAIT["key"])
-    messages = read_messages(scene.options.ports.address("kafka"), registry_url(scene.options.ports), WIN_BACK["key"])
+    brokers, registry = scene.platform.brokers, scene.platform.registry_url
+    feed = read_feed(brokers, registry)
+    trait = read_trait(brokers, registry, COMPUTED_TRAIT["key"])
+    messages = read_messages(brokers, registry, WIN_BACK["key"])
     _await_mails(mailbox, messages)
     members = {segment["key"]: {str(item["user_id"]) for item in api.members(segment["key"])} for segment in SEGMENTS}
     print_segments(console, {key: len(users) for key, users in members.items()}, feed)
@@ -196,7 +223,6 @@ def _check(scene: _Scene, purchases: list[Purchase], receiver: Receiver, mailbox
     code = conclude(console, replace(compared, scopes=[*compared.scopes, scope], differences=[*compared.differences, *wrong]), feed)
     if code == OK:
         console.print(f"The demo took {time.monotonic() - begun:.0f} s.", highlight=False)
-        _where_to_look(scene)
     return code
 
 
@@ -232,9 +258,9 @@ def _undelivered(feed: Feed, receiver: Receiver) -> list[str]:
     return lines + [f"webhook: {user} in {key}, sequence {sequence} was not expected" for key, user, sequence in sorted(came - due)]
 
 
-def _where_to_look(scene: _Scene) -> None:
-    api, folder = f"http://{scene.options.ports.address('api')}", scene.instance.data_dir
-    scene.console.print(
+def _where_to_look(console: Console, options: Options, instance: Instance) -> None:
+    api, folder = f"http://{options.ports.address('api')}", instance.data_dir
+    console.print(
         f"\nThe instance is still running. Open {api}/docs, or run:\n"
         f"  starling segments list --data-dir {folder}\n"
         f"  starling status --data-dir {folder}\n"

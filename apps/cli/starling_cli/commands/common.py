@@ -23,7 +23,7 @@ from starling_cli.settle.settle import Pipeline
 from starling_cli.status import service_of
 from starling_common.kafka.topics import PROGRESS, SEGMENT_CLOCK, Stage, load_catalogue
 from starling_local.errors import NotPossible
-from starling_local.instance import Instance, Options, default_data_dir
+from starling_local.instance import Clock, Instance, Options, default_data_dir
 from starling_local.stack.launch import running_report
 from starling_local.stack.parts.services import API_TOKEN, WORKSPACE
 
@@ -139,7 +139,13 @@ def pipeline_of(instance: Instance) -> Iterator[Pipeline]:
     report = running_report(instance)
     options = instance.options()
     services = sorted({service_of(part.name) for part in report.parts})
-    api = api_of(options)
+    with closing(api_of(options)) as api, pipeline_at(api, options.ports.address("kafka"), services, options.clock) as found:
+        yield found
+
+
+@contextmanager
+def pipeline_at(api: ApiClient, brokers: str, services: Sequence[str], clock: Clock) -> Iterator[Pipeline]:
+    """Yield the pipeline of an installation. `services`: those that run, by their names in a local instance."""
 
     def unfinished() -> list[str]:
         if "api" not in services:
@@ -151,8 +157,8 @@ def pipeline_of(instance: Instance) -> Iterator[Pipeline]:
             *(unsent(offsets, WORKSPACE, api.definitions("/v1/targets")) if "audience" in services else ()),
         ]
 
-    with closing(api), Offsetter(options.ports.address("kafka")) as offsets:
-        yield Pipeline(_settling(stages_of(load_catalogue().stages, services), options), offsets, unfinished)
+    with Offsetter(brokers) as offsets:
+        yield Pipeline(_settling(stages_of(load_catalogue().stages, services), clock), offsets, unfinished)
 
 
 def _broadcasts(api: ApiClient) -> list[str]:
@@ -162,8 +168,8 @@ def _broadcasts(api: ApiClient) -> list[str]:
     return [str(one["key"]) for one in found if one is not None and is_unfinished(one)]
 
 
-def _settling(stages: Sequence[Stage], options: Options) -> Sequence[Stage]:
+def _settling(stages: Sequence[Stage], clock: Clock) -> Sequence[Stage]:
     """Return the stages, under the wall clock without the topics to which the segmenter publishes every second."""
-    if options.clock == "event":
+    if clock == "event":
         return stages
     return [replace(stage, inputs=tuple(topic for topic in stage.inputs if topic not in _TICKING)) for stage in stages]
