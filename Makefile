@@ -158,6 +158,9 @@ dashboards: setup ## helm/starling/dashboards, generated from tools/dashboards.p
 chart-schema: setup ## helm/starling/values.schema.json, generated from values.yaml and the settings models
 	@$(PYTHON) -m tools.chart_schema
 
+values-reference: setup ## docs/reference/values.md, generated from the comments of helm/starling/values.yaml
+	@$(PYTHON) -m tools.chart_reference
+
 proto: setup ## the classes of schemas/proto, after a change there
 	@$(PYTHON) -m grpc_tools.protoc -I schemas/proto --python_out=libs/common/starling_common/wire --pyi_out=libs/common/starling_common/wire schemas/proto/ingest.proto schemas/proto/ingest_envelope.proto
 

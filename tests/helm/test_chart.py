@@ -59,6 +59,8 @@ from tests.helm.rendering import (
     without_keys,
     workloads,
 )
+from tools.chart_reference import PAGE, described, page
+from tools.chart_reference import VALUES as VALUES_FILE
 from tools.chart_schema import MODELS, SCHEMA, document, variables
 
 READS: Mapping[str, type[BaseSettings]] = {**MODELS, "deploy": DeploySettings, "test": VerifySettings}
@@ -880,6 +882,23 @@ def test_every_value_is_used_by_a_template() -> None:
 
 def test_the_schema_is_that_of_the_values_and_of_the_settings() -> None:
     assert SCHEMA.read_text() == document(), "make chart-schema"
+
+
+def test_every_value_has_a_description_and_the_reference_is_current() -> None:
+    text = VALUES_FILE.read_text()
+    assert described(text).undescribed == []
+    assert PAGE.read_text() == page(text), "make values-reference"
+
+
+def test_a_value_without_a_description_would_be_found() -> None:
+    found = described(
+        "# A block.\nblock:\n  # -- A map\n  # of two lines.\n  map: {a: 1}\n  none: 1\n  list:\n    - a: 1\n      b: 2\n"
+    )
+    assert found.undescribed == ["block.none", "block.list"]
+    assert [(value.path, value.default, value.text) for value in found.values] == [
+        (("block", "map"), {"a": 1}, "A map of two lines.")
+    ]
+    assert found.titles == {("block",): "A block."}
 
 
 @pytest.mark.parametrize(
