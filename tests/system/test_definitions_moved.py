@@ -25,6 +25,7 @@ BUYERS: Final[dict[str, Any]] = {
     "owner": "crm",
 }
 VIP: Final[dict[str, Any]] = {"key": "a-vip", "name": "VIP", "where": {"all": [{"segment": "buyers"}, {"list": "fair"}]}}
+HOOK_URL: Final = "https://hooks.slack.example/s3cret"
 DEFINED: Final[tuple[tuple[str, str, dict[str, Any]], ...]] = (
     ("PUT", "/v1/lists/fair", {"name": "Fair", "description": "of 2026"}),
     ("POST", "/v1/computed-traits", {"key": "spent", "event": "Buy", "measure": {"sum": "revenue"}}),
@@ -32,7 +33,17 @@ DEFINED: Final[tuple[tuple[str, str, dict[str, Any]], ...]] = (
     ("POST", "/v1/segments", VIP),
     ("POST", "/v1/segments", {"key": "gone", "name": "Gone", "where": {"everyone": True}}),
     ("POST", "/v1/webhooks", {"key": "crm", "url": "https://crm.example/hook", "segments": ["buyers"], "rate": 5}),
-)
+    ("POST", "/v1/targets", {
+        "key": "smtp", "channel": "email", "host": "smtp.example.com", "port": 465, "tls": "tls", "from": "shop@example.com",
+        "username": "shop", "password": "s3cret-of-smtp",
+    }),
+    ("POST", "/v1/targets", {"key": "sales", "channel": "slack", "url": HOOK_URL, "segments": ["buyers"]}),
+    ("POST", "/v1/campaigns", {
+        "key": "welcome", "name": "Willkommen", "trigger": {"enter": "buyers"}, "channel": "email", "target": "smtp",
+        "variants": [{"key": "a", "weight": 100, "content": {"subject": "Hello", "text": "Hello {{ user_id }}"}}],
+    }),
+)  # fmt: skip
+SECRETS: Final = {"target smtp": {"/password": "s3cret-of-smtp"}, "target sales": {"/url": HOOK_URL}}
 
 
 @contextmanager
@@ -55,20 +66,27 @@ def test_an_import_of_another_installation_exports_the_same(tmp_path: Path) -> N
         assert api.put("/v1/segments/a-vip", json={**VIP, "name": "VIPs"}).status_code == 200
         assert api.post("/v1/segments/buyers/pause").status_code == 200
         assert api.delete("/v1/segments/gone").status_code == 204
+        assert api.post("/v1/targets/sales/disable").status_code == 200
         old.starling("settle")
         file.write_text(old.starling("definitions", "export"))
     exported = [json.loads(line) for line in file.read_text().splitlines()]
-    assert [(one["kind"], one["document"]["key"], one.get("paused", False)) for one in exported] == [
+    assert "s3cret" not in file.read_text()
+    assert [(one["kind"], one["document"]["key"], one.get("paused", one.get("disabled", False))) for one in exported] == [
         ("list", "fair", False),
         ("computed-trait", "spent", False),
         ("segment", "buyers", True),
         ("segment", "a-vip", False),
         ("webhook", "crm", False),
+        ("target", "sales", True),
+        ("target", "smtp", False),
+        ("campaign", "welcome", False),
     ]
+    secrets = tmp_path / "secrets.json"
+    secrets.write_text(json.dumps(SECRETS))
 
     with running(tmp_path / "new") as new:
         assert new.starling("definitions", "export") == ""
-        applied = new.starling("definitions", "apply", str(file))
+        applied = new.starling("definitions", "apply", str(file), "--secrets", str(secrets))
         assert applied.count(": created") == len(exported), applied
         new.starling("settle")
         assert new.starling("definitions", "export") == file.read_text()

@@ -9,16 +9,31 @@ from starling_local.errors import NotPossible
 Document = Mapping[str, Any]
 
 
+class Halt(NamedTuple):
+    """How definitions of a kind are stopped: the status of one that is, and the actions of the API that stop it and undo that.
+
+    `undone`: what the second action has made of it.
+    """
+
+    status: str
+    action: str
+    undo: str
+    undone: str
+
+
 class Kind(NamedTuple):
     """One kind of definition. `name` as in the lines; `path` of the API; `put_creates`: whether PUT creates one, else POST."""
 
     name: str
     path: str
     put_creates: bool = False
+    halt: Halt | None = None
 
 
-SEGMENT: Final = Kind("segment", "/v1/segments")
+SEGMENT: Final = Kind("segment", "/v1/segments", halt=Halt("paused", "pause", "resume", "resumed"))
 WEBHOOK: Final = Kind("webhook", "/v1/webhooks")
+TARGET: Final = Kind("target", "/v1/targets", halt=Halt("disabled", "disable", "enable", "enabled"))
+CAMPAIGN: Final = Kind("campaign", "/v1/campaigns")
 KINDS: Final = (
     Kind("list", "/v1/lists", put_creates=True),
     Kind("event-type", "/v1/event-types"),
@@ -26,6 +41,8 @@ KINDS: Final = (
     Kind("view", "/v1/views"),
     SEGMENT,
     WEBHOOK,
+    TARGET,
+    CAMPAIGN,
 )
 """Every kind; a definition refers to those of earlier kinds only, and a segment to other segments too."""
 
@@ -35,13 +52,16 @@ SERVER_FIELDS: Final = frozenset({
 })  # fmt: skip
 """Fields of responses that belong to an installation."""
 
+MASK: Final = "***"
+"""What the API shows instead of a secret. In a body it stands for the stored one."""
+
 
 class Definition(NamedTuple):
-    """One definition. `paused`: whether its segment is paused."""
+    """One definition. `halted`: whether it is stopped (`Kind.halt`): a paused segment, or a disabled target."""
 
     kind: Kind
     document: Document
-    paused: bool = False
+    halted: bool = False
 
     @property
     def title(self) -> str:
@@ -56,7 +76,55 @@ def portable(document: Document) -> dict[str, Any]:
 
 def exported(kind: Kind, document: Document) -> Definition:
     """Return the definition of a response of the API."""
-    return Definition(kind, portable(document), document.get("status") == "paused")
+    return Definition(kind, portable(document), is_halted(kind, document))
+
+
+def is_halted(kind: Kind, document: Document) -> bool:
+    """Return whether the definition of a response is stopped."""
+    return kind.halt is not None and document.get("status") == kind.halt.status
+
+
+def missing_secrets(definition: Definition) -> list[str]:
+    """Return the JSON pointer of each secret that the API has not shown."""
+    return [pointer for pointer, value in _texts(definition.document) if value == MASK]
+
+
+def with_secrets(definition: Definition, secrets: Mapping[str, Mapping[str, str]]) -> Definition:
+    """Return the definition with secrets in their places. `secrets`: title of a definition -> JSON pointer -> secret."""
+    given = secrets.get(definition.title, {})
+
+    def filled(value: Any, pointer: str) -> Any:
+        if isinstance(value, Mapping):
+            return {name: filled(inner, f"{pointer}/{_escaped(name)}") for name, inner in value.items()}
+        return given.get(pointer, value) if value == MASK else value
+
+    return definition._replace(document=filled(definition.document, ""))
+
+
+def _texts(value: object, pointer: str = "") -> Iterator[tuple[str, object]]:
+    if isinstance(value, Mapping):
+        for name, inner in value.items():
+            yield from _texts(inner, f"{pointer}/{_escaped(name)}")
+    else:
+        yield pointer, value
+
+
+def _escaped(name: str) -> str:
+    return name.replace("~", "~0").replace("/", "~1")
+
+
+def read_secrets(text: str) -> dict[str, dict[str, str]]:
+    """Return the secrets of a file: title of a definition -> JSON pointer -> secret. Raises: NotPossible."""
+    expected = '{"target KEY": {"/password": "…"}}, as the export has listed the places'
+    try:
+        found = json.loads(text)
+    except (ValueError, RecursionError) as error:
+        raise NotPossible(f"the secrets are not JSON: {error}") from error
+    if not isinstance(found, dict) or not all(
+        isinstance(places, dict) and all(isinstance(secret, str) for secret in places.values()) for places in found.values()
+    ):
+        raise NotPossible(f"the secrets must be an object such as {expected}")
+    return found
 
 
 def ordered(definitions: Iterable[Definition]) -> list[Definition]:
@@ -98,7 +166,8 @@ def _used_segments(where: object) -> set[str]:
 def lines(definitions: Iterable[Definition]) -> Iterator[str]:
     """Return one line of JSON a definition, equal for equal definitions."""
     for one in definitions:
-        line = {"kind": one.kind.name, "document": one.document, **({"paused": True} if one.paused else {})}
+        halted = {one.kind.halt.status: True} if one.kind.halt is not None and one.halted else {}
+        line = {"kind": one.kind.name, "document": one.document, **halted}
         yield json.dumps(line, ensure_ascii=False, sort_keys=True)
 
 
@@ -167,12 +236,15 @@ def _definition(place: str, text: str) -> Definition:
     document = parsed.get("document")
     if not isinstance(document, dict) or not isinstance(document.get("key"), str):
         raise NotPossible(f'{place}: "document" must be an object with a key')
-    unknown = sorted(parsed.keys() - {"kind", "document", "paused"})
+    kind = kinds[parsed["kind"]]
+    fields = ["kind", "document", *([] if kind.halt is None else [kind.halt.status])]
+    unknown = sorted(parsed.keys() - set(fields))
     if unknown:
-        raise NotPossible(f"{place}: {unknown[0]!r} is unknown; the fields are kind, document and paused")
-    if not isinstance(parsed.get("paused", False), bool):
-        raise NotPossible(f'{place}: "paused" must be true or false')
-    return Definition(kinds[parsed["kind"]], document, parsed.get("paused", False))
+        raise NotPossible(f"{place}: {unknown[0]!r} is unknown; the fields are {', '.join(fields)}")
+    halted = False if kind.halt is None else parsed.get(kind.halt.status, False)
+    if not isinstance(halted, bool):
+        raise NotPossible(f'{place}: "{fields[-1]}" must be true or false')
+    return Definition(kind, document, halted)
 
 
 def needs_new(errors: Sequence[tuple[str, str]], new: Iterable[str]) -> bool:

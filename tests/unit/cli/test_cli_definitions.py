@@ -20,7 +20,21 @@ TRAIT = {"key": "spent", "event": "Buy", "measure": {"sum": "revenue"}}
 VIP = {"key": "a-vip", "name": "VIP", "where": {"all": [{"segment": "buyers"}, {"list": "fair"}]}}
 BUYERS = {"key": "buyers", "name": "Buyers", "where": {"trait": "computed.spent", "op": "gt", "value": 10}}
 HOOK = {"key": "crm", "url": "https://crm.example/hook", "segments": ["buyers"]}
+SMTP = {
+    "key": "smtp", "channel": "email", "host": "smtp.example.com", "port": 465, "tls": "tls", "from": "shop@example.com",
+    "username": "shop", "password": "s3cret-of-smtp", "callbacks": {"provider": "dsn", "secret": "s3cret-of-callbacks"},
+}  # fmt: skip
+SLACK = {"key": "sales", "channel": "slack", "url": "https://hooks.slack.example/s3cret", "segments": ["buyers"]}
+CAMPAIGN = {
+    "key": "welcome", "name": "Welcome", "trigger": {"enter": "buyers"}, "channel": "email", "target": "smtp",
+    "variants": [{"key": "a", "weight": 100, "content": {"subject": "Hello", "text": "Hello {{ user_id }}"}}],
+}  # fmt: skip
+SECRETS = {
+    "target smtp": {"/password": SMTP["password"], "/callbacks/secret": "s3cret-of-callbacks"},
+    "target sales": {"/url": SLACK["url"]},
+}
 PATHS = {"/v1/computed-traits": TRAIT, "/v1/segments": BUYERS, "/v1/webhooks": HOOK}
+TARGETS = {"/v1/targets/smtp": SMTP, "/v1/targets/sales": SLACK, "/v1/campaigns/welcome": CAMPAIGN}
 
 
 def filled() -> World:
@@ -28,6 +42,13 @@ def filled() -> World:
     assert call(world, "PUT", "/v1/lists/fair", json=LIST).status_code == 201
     for path, document in (*PATHS.items(), ("/v1/segments", VIP)):
         assert call(world, "POST", path, json=document).status_code == 201
+    return world
+
+
+def with_targets() -> World:
+    world = filled()
+    for path, document in TARGETS.items():
+        assert call(world, "POST", path.rpartition("/")[0], json=document).status_code == 201
     return world
 
 
@@ -113,11 +134,13 @@ def test_a_refused_definition_does_not_stop_the_others(file: Path, monkeypatch: 
     ("text", "message"),
     [
         ("{", "line 1 is not JSON"),
-        ("\n[]", "line 2: .kind. must be one of list, event-type, computed-trait, view, segment, webhook"),
-        ('{"kind": "campaign"}', "must be one of"),
+        ("\n[]", "line 2: .kind. must be one of list, event-type, computed-trait, view, segment, webhook, target, campaign"),
+        ('{"kind": "policy"}', "must be one of"),
+        ('{"kind": "campaign", "document": {"key": "a"}, "paused": true}', "'paused' is unknown; the fields are kind, document$"),
+        ('{"kind": "target", "document": {"key": "a"}, "disabled": "no"}', ".disabled. must be true or false"),
         ('{"kind": "list", "document": {"name": "x"}}', "line 1: .document. must be an object with a key"),
         ('{"kind": "list", "document": {"key": "a"}, "pause": true}', "'pause' is unknown"),
-        ('{"kind": "list", "document": {"key": "a"}, "paused": 1}', ".paused. must be true or false"),
+        ('{"kind": "segment", "document": {"key": "a"}, "paused": 1}', ".paused. must be true or false"),
         ('{"kind": "list", "document": {"key": "a"}}\n' * 2, "list a is in the file twice"),
     ],
 )
@@ -186,3 +209,72 @@ def test_an_event_type_comes_before_the_statement_that_reads_its_table(monkeypat
     assert [line.partition(":")[2].strip() for line in done.stdout.splitlines()] == ["created"] * 3
     found = [json.loads(line)["kind"] for line in exported(monkeypatch, world).splitlines()]
     assert found == ["event-type", "computed-trait", "view"]
+
+
+@pytest.fixture
+def secrets(tmp_path: Path) -> Path:
+    path = tmp_path / "secrets.json"
+    path.write_text(json.dumps(SECRETS))
+    return path
+
+
+def test_targets_and_campaigns_are_moved_and_their_secrets_given_to_the_import(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path, secrets: Path
+) -> None:
+    world, other, file = with_targets(), World(), tmp_path / "definitions.jsonl"
+    assert call(world, "POST", "/v1/targets/sales/disable").status_code == 200
+    done = run(monkeypatch, world, "export")
+    file.write_text(done.stdout)
+    assert "s3cret" not in done.output
+    assert done.stderr.splitlines() == [
+        "starling: a secret is left out: target sales, /url",
+        "starling: a secret is left out: target smtp, /password",
+        "starling: a secret is left out: target smtp, /callbacks/secret",
+    ]
+    lines = [json.loads(line) for line in file.read_text().splitlines()]
+    assert [(line["kind"], line["document"]["key"], line.get("disabled", False)) for line in lines[-3:]] == [
+        ("target", "sales", True), ("target", "smtp", False), ("campaign", "welcome", False),
+    ]  # fmt: skip
+
+    planned = {row[0]: row[1] for row in rows(run(monkeypatch, other, "plan", str(file), "--secrets", str(secrets)))}
+    assert [planned[name] for name in ("target sales", "target smtp", "campaign welcome")] == [
+        "new, uses new definitions", "new", "new, uses new definitions",
+    ]  # fmt: skip
+    assert other.published == []
+    applied = run(monkeypatch, other, "apply", str(file), "--secrets", str(secrets))
+    assert applied.exit_code == 0, applied.output
+    assert "target sales: created, disabled\n" in applied.stdout
+    assert "campaign welcome: created as a draft: `starling campaigns activate welcome` starts it\n" in applied.stdout
+    assert exported(monkeypatch, other) == file.read_text()
+    # Without secrets those that are stored stay, so a repetition changes nothing.
+    again = run(monkeypatch, other, "apply", str(file))
+    assert {line.partition(":")[2].strip() for line in again.stdout.splitlines()} == {"unchanged"}
+    file.write_text(file.read_text().replace('"disabled": true, ', ""))
+    assert "target sales: enabled\n" in run(monkeypatch, other, "apply", str(file)).stdout
+
+
+def test_a_new_target_whose_secret_is_missing_is_refused_with_its_campaign(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    other, file = World(), tmp_path / "definitions.jsonl"
+    file.write_text(exported(monkeypatch, with_targets()))
+    done = run(monkeypatch, other, "apply", str(file))
+    assert isinstance(done.exception, UserError)
+    assert str(done.exception).startswith("3 of 8 definitions were refused")
+    assert "/password: wrong_type: *** stands for a stored value, and there is none" in str(done.exception)
+    assert "webhook crm: created" in done.stdout
+
+
+@pytest.mark.parametrize(
+    ("text", "message"),
+    [
+        ("{", "the secrets are not JSON"),
+        ("[]", "the secrets must be an object"),
+        ('{"target smtp": {"/password": 1}}', "the secrets must be an object"),
+        ('{"target other": {"/password": "x"}}', "the secrets name 'target other', which is not among the definitions"),
+    ],
+)
+def test_secrets_that_fit_nothing_are_refused(text: str, message: str, file: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    path = file.with_name("secrets.json")
+    path.write_text(text)
+    done = run(monkeypatch, World(), "apply", str(file), "--secrets", str(path))
+    assert isinstance(done.exception, NotPossible)
+    assert message in str(done.exception)

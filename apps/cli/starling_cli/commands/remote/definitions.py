@@ -8,28 +8,33 @@ import typer
 from rich.table import Table
 
 from starling_cli.api_client import ApiClient, ApiRefused
-from starling_cli.commands.common import DataDir, api_at, print_line, print_table
+from starling_cli.commands.common import DataDir, api_at, print_error, print_line, print_table
 from starling_cli.commands.remote.output import read_bytes
 from starling_cli.definitions import (
+    CAMPAIGN,
     KINDS,
     SEGMENT,
     WEBHOOK,
     Definition,
     exported,
     file_of,
+    is_halted,
     lines,
+    missing_secrets,
     needs_new,
     ordered,
     portable,
     read_files,
     read_lines,
+    read_secrets,
+    with_secrets,
 )
 from starling_local.errors import NotPossible, UserError
 
 definitions_app = typer.Typer(
     no_args_is_help=True,
-    help="Export, plan and apply segments, computed traits, views in SQL, event types, lists and webhooks of the local instance, "
-    "or of the installation of --url or --context.",
+    help="Export, plan and apply segments, computed traits, views in SQL, event types, lists, webhooks, targets and campaigns of "
+    "the local instance, or of the installation of --url or --context.",
 )
 
 File = Annotated[
@@ -37,6 +42,14 @@ File = Annotated[
     typer.Argument(
         metavar="FILE|DIRECTORY",
         help="Path of the file; - reads standard input. Of a directory: every .jsonl, and every .json with one definition.",
+    ),
+]
+Secrets = Annotated[
+    Path | None,
+    typer.Option(
+        "--secrets",
+        metavar="FILE",
+        help='JSON file with the secrets that an export leaves out: {"target KEY": {"/password": "…"}}. - reads standard input.',
     ),
 ]
 _UNKNOWN: Final = "?"
@@ -54,10 +67,13 @@ def export_definitions(
 ) -> None:
     """Print every definition that is not archived, one line of JSON each.
 
-    Members of lists, secrets of webhooks and values of their headers are not contained.
+    Members of lists and secrets are not contained: the places of those that `apply` needs are listed on standard error.
     """
     api = api_at(data_dir)
     found = ordered(exported(kind, document) for kind in KINDS for document in api.definitions(kind.path))
+    for one in found:
+        for pointer in missing_secrets(one):
+            print_error(f"a secret is left out: {one.title}, {pointer}")
     if to is None:
         for line in lines(found):
             print_line(line)
@@ -69,9 +85,9 @@ def export_definitions(
 
 
 @definitions_app.command("plan")
-def plan_definitions(file: File, data_dir: DataDir = None) -> None:
+def plan_definitions(file: File, secrets: Secrets = None, data_dir: DataDir = None) -> None:
     """Print what `apply` would change, with the people who would enter and leave each segment. Changes nothing."""
-    api, definitions = api_at(data_dir), _read(file)
+    api, definitions = api_at(data_dir), _read(file, secrets)
     table = Table("definition", "change", "enter", "leave", box=None, pad_edge=False)
     new: set[str] = set()
     refused = []
@@ -90,9 +106,13 @@ def plan_definitions(file: File, data_dir: DataDir = None) -> None:
 
 
 @definitions_app.command("apply")
-def apply_definitions(file: File, data_dir: DataDir = None) -> None:
-    """Create or change the definitions of a file. Others stay as they are. A repetition changes nothing."""
-    api, definitions = api_at(data_dir), _read(file)
+def apply_definitions(file: File, secrets: Secrets = None, data_dir: DataDir = None) -> None:
+    """Create or change the definitions of a file. Others stay as they are. A repetition changes nothing.
+
+    A secret that the file does not have stays as it is. A new target with such a secret is refused, and so are its campaigns. A new
+    campaign is a draft: no message is sent before `starling campaigns activate`.
+    """
+    api, definitions = api_at(data_dir), _read(file, secrets)
     refused = []
     for one in definitions:
         try:
@@ -103,11 +123,17 @@ def apply_definitions(file: File, data_dir: DataDir = None) -> None:
     _fail(refused, len(definitions))
 
 
-def _read(file: Path) -> list[Definition]:
+def _read(file: Path, secrets: Path | None) -> list[Definition]:
+    given = {} if secrets is None else read_secrets(_text(secrets))
     if file.is_dir():
         paths = sorted(path for path in file.rglob("*") if path.suffix in {".json", ".jsonl"} and path.is_file())
-        return read_files((str(path), _text(path)) for path in paths)
-    return read_lines(_text(file))
+        found = read_files((str(path), _text(path)) for path in paths)
+    else:
+        found = read_lines(_text(file))
+    unused = given.keys() - {one.title for one in found}
+    if unused:
+        raise NotPossible(f"the secrets name {min(unused)!r}, which is not among the definitions")
+    return [with_secrets(one, given) for one in found]
 
 
 def _text(file: Path) -> str:
@@ -126,17 +152,17 @@ def _fail(refused: list[str], count: int) -> None:
 def _planned(api: ApiClient, one: Definition, current: Any, new: set[str]) -> tuple[str, str, str]:
     """Return the change, and the numbers of people who enter and leave. Raises: ApiRefused."""
     try:
-        planned = api.put(one.kind.path, one.document, put_creates=one.kind.put_creates, dry_run=True)
+        planned = _put(api, one, dry_run=True)
     except ApiRefused as cause:
         if current is None and needs_new(cause.errors, new):
             return "new, uses new definitions", _UNKNOWN if one.kind is SEGMENT else "", ""
         raise
     if current is None:
         return "new", *_entering(api, one)
-    status = _status_change(one, current)
+    _, status = _status_change(one, current) or ("", "")
     if portable(planned) == portable(current):
         return status or "unchanged", "", ""
-    change = "changed" if status is None else f"changed, {status}"
+    change = f"changed, {status}" if status else "changed"
     if one.kind is not SEGMENT or planned.get("where") == current.get("where"):
         return change, "", ""
     try:
@@ -162,24 +188,40 @@ def _estimate(found: Any) -> str:
 
 def _applied(api: ApiClient, one: Definition) -> str:
     current = api.definition(one.kind.path, str(one.document["key"]))
-    made = api.put(one.kind.path, one.document, put_creates=one.kind.put_creates)
+    made = current
+    # A change enables a disabled target: an equal document must not be one.
+    if current is None or not is_halted(one.kind, current) or portable(_put(api, one, dry_run=True)) != portable(current):
+        made = _put(api, one)
     changes = list(_changes(api, one, current, made))
     return ", ".join(changes) or "unchanged"
 
 
+def _put(api: ApiClient, one: Definition, *, dry_run: bool = False) -> Any:
+    return api.put(one.kind.path, one.document, put_creates=one.kind.put_creates, dry_run=dry_run)
+
+
 def _changes(api: ApiClient, one: Definition, current: Any, made: Any) -> Iterator[str]:
     if current is None:
-        yield "created, with a new secret: `GET` does not show it, rotate it to get one" if one.kind is WEBHOOK else "created"
+        yield _created(one)
     elif portable(made) != portable(current):
         yield f"changed, version {made['version']}"
     status = _status_change(one, made)
     if status is not None:
-        api.change_status(str(one.document["key"]), "pause" if one.paused else "resume")
-        yield status
+        action, what = status
+        api.act(one.kind.path.removeprefix("/v1/"), str(one.document["key"]), action)
+        yield what
 
 
-def _status_change(one: Definition, current: Any) -> str | None:
-    """Return `paused` or `resumed` if the segment's status differs from that of the file."""
-    if one.kind is not SEGMENT or one.paused == (current.get("status") == "paused"):
+def _created(one: Definition) -> str:
+    key = one.document["key"]
+    if one.kind is WEBHOOK:
+        return "created, with a new secret: `GET` does not show it, rotate it to get one"
+    return f"created as a draft: `starling campaigns activate {key}` starts it" if one.kind is CAMPAIGN else "created"
+
+
+def _status_change(one: Definition, current: Any) -> tuple[str, str] | None:
+    """Return the action for a definition whose status differs from that of the file, and what it makes of it, such as `paused`."""
+    halt = one.kind.halt
+    if halt is None or one.halted == is_halted(one.kind, current):
         return None
-    return "paused" if one.paused else "resumed"
+    return (halt.action, halt.status) if one.halted else (halt.undo, halt.undone)
