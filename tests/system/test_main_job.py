@@ -13,7 +13,7 @@ from rich.console import Console
 
 from starling_cli.stream_clock import StreamClock, parse_point
 from starling_demo.dataset import load_purchases
-from starling_demo.run import perform
+from starling_demo.run import perform_locally
 from starling_local.stack.parts.jvm_registry import registry_url
 from tests.system.conftest import Platform
 from tests.system.live import members
@@ -58,7 +58,7 @@ def test_real_purchases_through_the_segment_client_give_what_pandas_gives(histor
     purchases = [purchase for purchase in everything if purchase.user_id in set(chosen)]
     console = Console(record=True, width=140)
     with killing(history, pause_seconds=2.0) as killed:
-        code = perform(history.instance, purchases, console)
+        code = perform_locally(history.instance, purchases, console)
     assert code == 0, console.export_text()
     assert killed, "nothing was killed: the load was over too soon to prove anything"
     text = console.export_text()

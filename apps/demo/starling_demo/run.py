@@ -64,7 +64,7 @@ def run(instance: Instance) -> int:
     console.print(f"[bold]Starling demo[/bold]: {PURCHASES:,} real purchases of {CUSTOMERS:,} people, January 1997 to June 1998")
     _fresh(instance)
     up(data_dir=instance.data_dir, detach=True, clock="event", campaigns=True, scale=[])
-    return _performed_locally(instance, purchases, console)
+    return perform_locally(instance, purchases, console)
 
 
 @dataclass(frozen=True)
@@ -108,7 +108,11 @@ class _Scene:
         self.platform.settle()
 
 
-def _performed_locally(instance: Instance, purchases: list[Purchase], console: Console) -> int:
+def perform_locally(instance: Instance, purchases: list[Purchase], console: Console) -> int:
+    """Run the demo on a running instance with the event clock and without definitions; return the exit code.
+
+    Raises: as `perform`.
+    """
     options = running_options(instance)
 
     def settled() -> None:
