@@ -1,5 +1,5 @@
 #!/usr/bin/env bash
-# Builds a control plane of Kubernetes from its Go modules, and extracts custom resource definitions from others, for tests of the chart.
+# Builds a control plane of Kubernetes and kubectl from their Go modules, and extracts custom resource definitions from others, for tests of the chart.
 #
 #   tools/k8s_tools.sh           builds what is missing, into ~/.cache/starling/tools: about ten minutes of two cores, once
 #   tools/k8s_tools.sh --check   builds nothing
@@ -27,6 +27,7 @@ binaries=(
   "kube-apiserver|$kubernetes|control_plane|k8s.io/kubernetes/cmd/kube-apiserver|$flags"
   "kube-controller-manager|$kubernetes|control_plane|k8s.io/kubernetes/cmd/kube-controller-manager|$flags"
   "kube-scheduler|$kubernetes|control_plane|k8s.io/kubernetes/cmd/kube-scheduler|$flags"
+  "kubectl|$kubernetes|control_plane|k8s.io/kubernetes/cmd/kubectl|$flags"
 )
 
 intact() { # file
