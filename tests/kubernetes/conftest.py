@@ -8,6 +8,7 @@ import pytest
 from tests.kubernetes.control_plane import ControlPlane, control_plane
 from tests.kubernetes.kubelet import Cloud, Heartbeat, PretendKubelet, repeatedly
 from tests.kubernetes.prepared import prepare_cluster
+from tests.kubernetes.process_kubelet import ProcessKubelet
 
 
 @pytest.fixture(scope="module")
@@ -24,6 +25,15 @@ def kubelet(plane: ControlPlane) -> Iterator[PretendKubelet]:
     pretend = PretendKubelet(plane.api)
     with repeatedly([Heartbeat(plane.api).step, Cloud(plane.api).step, pretend.step]):
         yield pretend
+
+
+@pytest.fixture(scope="module")
+def node(plane: ControlPlane, tmp_path_factory: pytest.TempPathFactory) -> Iterator[ProcessKubelet]:
+    """A node whose pods are processes."""
+    kubelet = ProcessKubelet(plane, tmp_path_factory.mktemp("node"))
+    steps = [Heartbeat(plane.api, kubelet.port).step, Cloud(plane.api, kubelet.address).step, kubelet.step]
+    with kubelet.ended(), repeatedly(steps):
+        yield kubelet
 
 
 @pytest.fixture

@@ -105,6 +105,8 @@ def control_plane(directory: Path) -> Iterator[ControlPlane]:
             "--service-account-issuer=https://kubernetes.default.svc", f"--service-account-key-file={key}",
             f"--service-account-signing-key-file={key}", "--service-cluster-ip-range=10.0.0.0/16",
             "--authorization-mode=RBAC", f"--token-auth-file={tokens}", "--endpoint-reconciler-type=none",
+            # `kubectl exec` reaches the kubelet of the tests as WebSocket (kubelet_server.py).
+            "--feature-gates=TranslateStreamCloseWebsocketRequests=false",
         )  # fmt: skip
         certificate = certificates / "apiserver.crt"
         _wait(parts, certificate.exists, "the certificate of the API server")

@@ -64,7 +64,8 @@ def remove(api: Api, path: str, uid: str) -> None:
 class Heartbeat:
     """Registers the node, and renews its lease: without it the pods would be evicted."""
 
-    def __init__(self, api: Api) -> None:
+    def __init__(self, api: Api, port: int | None = None) -> None:
+        """`port`: at which the kubelet answers the API server."""
         self._api = api
         self._renewed_at = 0.0
         labels = {"kubernetes.io/hostname": NODE, "kubernetes.io/os": "linux", "topology.kubernetes.io/zone": "a", "zone": "a"}
@@ -75,6 +76,7 @@ class Heartbeat:
             "allocatable": _CAPACITY,
             "conditions": [condition],
             "addresses": [{"type": "InternalIP", "address": "127.0.0.1"}],
+            **({} if port is None else {"daemonEndpoints": {"kubeletEndpoint": {"Port": port}}}),
         }
         api.create(node)
         api.merge(f"/api/v1/nodes/{NODE}/status", {"status": status})
@@ -94,10 +96,14 @@ class Heartbeat:
 
 
 class Cloud:
-    """Binds each claim to a volume of its own, and gives each load balancer an address."""
+    """Binds each claim to a volume of its own, and gives each load balancer an address.
 
-    def __init__(self, api: Api) -> None:
+    `address`: returns that of a Service by namespace and name; without it they share one at which nothing listens.
+    """
+
+    def __init__(self, api: Api, address: Callable[[str, str], str] = lambda _namespace, _name: "192.0.2.1") -> None:
         self._api = api
+        self._address = address
 
     def step(self) -> None:
         """Look at all claims and services once."""
@@ -108,7 +114,8 @@ class Cloud:
             if service["spec"]["type"] == "LoadBalancer" and not service["status"].get("loadBalancer"):
                 metadata = service["metadata"]
                 path = f"/api/v1/namespaces/{metadata['namespace']}/services/{metadata['name']}/status"
-                status = {"status": {"loadBalancer": {"ingress": [{"ip": "192.0.2.1"}]}}}
+                ip = self._address(metadata["namespace"], metadata["name"])
+                status = {"status": {"loadBalancer": {"ingress": [{"ip": ip}]}}}
                 unless_changed(lambda path=path, status=status: self._api.merge(path, status))  # type: ignore[misc]
 
 

@@ -1,40 +1,53 @@
 """A kubelet that runs the containers of its pods as processes of this machine, without images and without isolation.
 
 A pod is read from the API server. Its first container runs as the Python module of its command, with the environment of its
-ConfigMaps, Secrets and fields. Probes, restarts, the preStop hook, SIGTERM and the grace period follow the specification. The
-differences from a real node, because all pods share the network and the files of one machine:
+ConfigMaps, Secrets and fields. Probes, restarts, preStop hooks, SIGTERM and the grace period follow the specification. Each pod and
+each Service has an address of its own below 127.0.0.0/8, with the ports of the specification. `kubectl logs` and `exec` work.
 
-- `tini -- python` is the interpreter of the tests, with all packages of the repository.
-- A variable whose value is a port of the container gets a free port instead, and 0.0.0.0 becomes 127.0.0.1.
-- `service:port` in a variable becomes the address of a ready pod of that Service in the pod's namespace: there is no cluster DNS.
+The differences from a real node, because all pods share the network and the files of one machine:
+
+- `tini -- python` is the interpreter of the tests, with all packages of the repository. Java and the jars are those of the stack.
+- 0.0.0.0 in a variable becomes the address of the pod, and `service:port` that of the Service: there is no cluster DNS.
 - A path below a mounted volume becomes a directory: one for each claim, one for each pod and other volume. Secrets are files there.
+- A token of a service account is not at the path that all clients know. The scaler gets a kubeconfig with it. The preStop hook of a
+  worker runs in the kubelet, with the token of the worker's pod.
 - Requests, limits, security contexts, network policies, init containers and further containers have no effect.
 """
 
 import os
 import re
+import signal
 import subprocess
 import sys
 import threading
 import time
 from base64 import b64decode
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Final
+from urllib.parse import urlsplit
 
 import httpx
 
-from starling_common.testing import free_port
+from starling_local.java import find_java
+from starling_local.runtime.fetching import runtime_jars
 from starling_local.stack.supervision.process import spawn
-from tests.kubernetes.api import Api, Manifest
+from starling_stream.worker import scaled_in
+from tests.kubernetes.api import Manifest
+from tests.kubernetes.control_plane import ControlPlane, access
 from tests.kubernetes.kubelet import NODE, conditions, container_status, missing_references, now, remove, unless_changed, waiting
+from tests.kubernetes.kubelet_server import KubeletServer
+from tests.kubernetes.service_network import Addresses, Forwarder
 
 _POLL_SECONDS: Final = 0.1
 _FIRST_BACKOFF_SECONDS: Final = 1.0
 _LAST_BACKOFF_SECONDS: Final = 30.0
 _COMMAND: Final = ("tini", "--", "python", "-m")
+_ACCOUNT: Final = "/var/run/secrets/kubernetes.io/serviceaccount"
+_JARS: Final = "/opt/jars"
+"""Where the image of Spark has its jars."""
 _PROBE_DEFAULTS: Final = {
     "periodSeconds": 10,
     "timeoutSeconds": 1,
@@ -47,9 +60,10 @@ _PROBE_DEFAULTS: Final = {
 class Probe:
     """One probe of a container: whether it passes, as of its thresholds. `passing`: before the first answer."""
 
-    def __init__(self, spec: Manifest, port: int, *, passing: bool) -> None:
+    def __init__(self, spec: Manifest, place: str, *, passing: bool) -> None:
+        """`place`: host:port."""
         self._spec = {**_PROBE_DEFAULTS, **spec}
-        self._url = f"http://127.0.0.1:{port}{spec['httpGet']['path']}"
+        self._url = f"http://{place}{spec['httpGet']['path']}"
         self._next_at = time.monotonic() + self._spec["initialDelaySeconds"]
         self._same = 0
         self._last = passing
@@ -83,7 +97,7 @@ class Container:
     """A container that runs. Times are of `time.monotonic`."""
 
     process: "subprocess.Popen[bytes]"
-    port: int | None
+    variables: Mapping[str, str]
     probes: Mapping[str, Probe]
     started_at: str = field(default_factory=now)
 
@@ -117,6 +131,7 @@ class Pod(threading.Thread):
         self.spec, [self.container, *_] = manifest["spec"], manifest["spec"]["containers"]
         self.directory = kubelet.directory / f"{self.namespace}-{self.name}-{self.uid[:8]}"
         self.path = f"/api/v1/namespaces/{self.namespace}/pods/{self.name}"
+        self.address = kubelet.addresses.new()
         self.running: Container | None = None
         self.restarts = 0
         self.exits: list[int] = []
@@ -187,12 +202,20 @@ class Pod(threading.Thread):
             self.running = None
 
     def _pre_stop(self, container: Container) -> None:
-        seconds = self.container.get("lifecycle", {}).get("preStop", {}).get("sleep", {}).get("seconds", 0)
-        began = time.monotonic()
+        hook, began = self.container.get("lifecycle", {}).get("preStop", {}), time.monotonic()
+        if "exec" in hook:
+            self._scale_in(container, hook["exec"]["command"])
         try:
-            container.process.wait(min(seconds, self._grace_seconds))
+            container.process.wait(min(hook.get("sleep", {}).get("seconds", 0), self._grace_seconds))
         except subprocess.TimeoutExpired:
             self._grace_seconds -= time.monotonic() - began
+
+    def _scale_in(self, container: Container, command: list[str]) -> None:
+        """Run the hook of a worker that may be scaled in: the one hook that is a command."""
+        *module, stateful_set = command
+        assert module == ["python", "-m", "starling_stream.worker.scaled_in"], command
+        account = self._kubelet.mounts(self)[_ACCOUNT]
+        scaled_in.main([stateful_set], container.variables, account, lambda: container.process.send_signal(signal.SIGUSR1))
 
     def _end(self, container: Container, grace_seconds: float) -> int:
         container.process.terminate()
@@ -205,17 +228,27 @@ class Pod(threading.Thread):
     def _start(self) -> Container:
         command = self.container["command"]
         assert tuple(command[: len(_COMMAND)]) == _COMMAND, f"{self.name}: {command}"
-        ports = {port["name"]: (port["containerPort"], free_port()) for port in self.container.get("ports", ())}
-        variables = self._kubelet.environment(self, dict(ports.values()))
-        pairs = [f"{name}={value}" for name, value in variables.items()]
-        # `env -i`: nothing of the environment of the tests but what every image has.
-        process = spawn(["env", "-i", *pairs, sys.executable, "-m", *command[len(_COMMAND) :]], {}, self.log, cwd=self.directory)
+        variables = self._kubelet.environment(self)
+        words = self.command(["python", "-m", *command[len(_COMMAND) :]], variables)
+        process = spawn(words, {}, self.log, cwd=self.directory)
         probes = {
-            name: Probe(self.container[name], ports[self.container[name]["httpGet"]["port"]][1], passing=name == "livenessProbe")
-            for name in ("startupProbe", "livenessProbe", "readinessProbe")
+            name: Probe(self.container[name], f"{self.address}:{self.port(self.container[name]['httpGet']['port'])}", passing=alive)
+            for name, alive in (("startupProbe", False), ("livenessProbe", True), ("readinessProbe", False))
             if name in self.container
         }
-        return Container(process, next((local for _, local in ports.values()), None), probes)
+        return Container(process, variables, probes)
+
+    def port(self, name: str | int) -> int:
+        """Return a port of the container by its name."""
+        if isinstance(name, int):
+            return name
+        [port] = [one["containerPort"] for one in self.container["ports"] if one["name"] == name]
+        return int(port)
+
+    def command(self, words: Sequence[str], variables: Mapping[str, str] | None = None) -> list[str]:
+        """Return the command with the environment alone that every image has and that of the pod."""
+        found = self._kubelet.environment(self) if variables is None else variables
+        return ["env", "-i", *(f"{name}={value}" for name, value in found.items()), *words]
 
     def _report(self, phase: str, state: Mapping[str, Any], *, ready: bool, started: bool = False) -> None:
         if self._reported == (reported := (phase, sorted(state), ready, started, self.restarts)):
@@ -223,18 +256,37 @@ class Pod(threading.Thread):
         self._reported = reported
         status = container_status(self.container, state, ready=ready, started=started, restarts=self.restarts)
         others = [container_status(one, state, ready=ready) for one in self.spec["containers"][1:]]
-        body = {"phase": phase, "podIP": "127.0.0.1", "conditions": conditions(ready=ready), "containerStatuses": [status, *others]}
+        body = {
+            "phase": phase,
+            "podIP": self.address,
+            "conditions": conditions(ready=ready),
+            "containerStatuses": [status, *others],
+        }
         unless_changed(lambda: self._kubelet.api.merge(f"{self.path}/status", {"status": body}))
 
 
 class ProcessKubelet:
-    """Runs the pods of the node as processes. `directory`: for volumes and logs."""
+    """Runs the pods of the node as processes, and connects clients of a Service with them. `directory`: for volumes and logs."""
 
-    def __init__(self, api: Api, directory: Path) -> None:
-        self.api = api
+    def __init__(self, plane: ControlPlane, directory: Path) -> None:
+        self.api = plane.api
         self.directory = directory
+        self.addresses = Addresses()
         self.pods: dict[str, Pod] = {}
         """Each pod that has run, by its id."""
+        self._plane = plane
+        self._services: dict[str, tuple[str, list[Forwarder]]] = {}
+        """Address and listeners of a Service, by its id."""
+        self._lock = threading.Lock()
+        directory.mkdir(parents=True, exist_ok=True)
+        self._server = KubeletServer(directory, self._find)
+        self.port = self._server.port
+        """At which the API server reaches this kubelet."""
+        self._java = find_java().home
+        self._jars = directory / "jars"
+        self._jars.mkdir(parents=True)
+        for jar in {path.name: path for bundle in ("spark", "iceberg") for path in runtime_jars(bundle)}.values():
+            (self._jars / jar.name).symlink_to(jar)
 
     def step(self) -> None:
         """Start the new pods of the node, and stop those that are deleted."""
@@ -250,7 +302,7 @@ class ProcessKubelet:
 
     @contextmanager
     def ended(self) -> Iterator[None]:
-        """End all pods at the end of the block."""
+        """End all pods at the end of the block, and the listeners of Services."""
         try:
             yield
         finally:
@@ -258,18 +310,40 @@ class ProcessKubelet:
                 pod.stop(0.0)
             for pod in self.pods.values():
                 pod.join()
+            for _, forwarders in self._services.values():
+                for one in forwarders:
+                    one.close()
+            self._server.close()
 
-    def address(self, namespace: str, service: str) -> str | None:
-        """Return host and port of a ready pod of a Service; None if there is none."""
-        selector = self.api.request("GET", f"/api/v1/namespaces/{namespace}/services/{service}")["spec"]["selector"]
+    def _find(self, namespace: str, name: str) -> Pod | None:
+        found = [pod for pod in list(self.pods.values()) if (pod.namespace, pod.name) == (namespace, name)]
+        return found[-1] if found else None
+
+    def address(self, namespace: str, service: str) -> str:
+        """Return the address of a Service with its own ports, behind which its ready pods are. Raises: Refused."""
+        found = self.api.request("GET", f"/api/v1/namespaces/{namespace}/services/{service}")
+        with self._lock:
+            uid = found["metadata"]["uid"]
+            if uid not in self._services:
+                address, selector = self.addresses.new(), found["spec"]["selector"]
+                ports = [(one["port"], one["targetPort"]) for one in found["spec"]["ports"]]
+                forwarders = [
+                    Forwarder(address, port, lambda target=target: self._ready(namespace, selector, target))  # type: ignore[misc]
+                    for port, target in ports
+                ]
+                self._services[uid] = address, forwarders
+            return self._services[uid][0]
+
+    def _ready(self, namespace: str, selector: Mapping[str, str], port: str | int) -> tuple[str, int] | None:
+        """Return the place of a ready pod; None if there is none."""
         for pod in list(self.pods.values()):
-            running, labels = pod.running, pod.manifest["metadata"]["labels"]
+            running, labels = pod.running, pod.manifest["metadata"].get("labels", {})
             if pod.namespace == namespace and selector.items() <= labels.items() and running and running.ready and not pod.stops:
-                return f"127.0.0.1:{running.port}"
+                return pod.address, pod.port(port)
         return None
 
-    def environment(self, pod: Pod, ports: Mapping[int, int]) -> dict[str, str]:
-        """Return the environment of a pod's container. `ports`: of the container -> of this machine."""
+    def environment(self, pod: Pod) -> dict[str, str]:
+        """Return the environment of a pod's container."""
         container, namespace = pod.container, pod.namespace
         found: dict[str, str] = {}
         for source in container.get("envFrom", ()):
@@ -278,10 +352,15 @@ class ProcessKubelet:
                 found |= self._data(kind, namespace, reference["name"])
         for variable in container.get("env", ()):
             found[variable["name"]] = self._value(variable, pod)
-        mounts = self._mounts(pod)
-        adapt = self._adaptation(namespace, ports, mounts)
+        mounts = self.mounts(pod)
+        adapt = self._adaptation(pod, mounts)
+        server = urlsplit(self._plane.url)
+        path = os.pathsep.join([str(Path(sys.executable).parent), str(self._java / "bin"), os.environ["PATH"]])
         return {name: adapt(value) for name, value in found.items()} | {
-            "PATH": os.environ["PATH"], "HOME": str(pod.directory), "TMPDIR": str(mounts["/tmp"]), "PYTHONUNBUFFERED": "1",
+            "PATH": path, "JAVA_HOME": str(self._java), "HOME": str(pod.directory), "TMPDIR": str(mounts["/tmp"]),
+            "PYTHONUNBUFFERED": "1",
+            "KUBERNETES_SERVICE_HOST": str(server.hostname), "KUBERNETES_SERVICE_PORT": str(server.port),
+            **({"STARLING_KUBECONFIG": str(mounts[_ACCOUNT] / "kubeconfig")} if "starling_scaler" in container["command"] else {}),
         }  # fmt: skip
 
     def _value(self, variable: Manifest, pod: Pod) -> str:
@@ -303,7 +382,7 @@ class ProcessKubelet:
         data = self.api.get({"apiVersion": "v1", "kind": kind, "metadata": metadata}).get("data", {})
         return data if kind == "ConfigMap" else {key: b64decode(value).decode() for key, value in data.items()}
 
-    def _mounts(self, pod: Pod) -> dict[str, Path]:
+    def mounts(self, pod: Pod) -> dict[str, Path]:
         """Return the directory of each mount, by its path in the container."""
         directories = {volume["name"]: self._volume(volume, pod) for volume in pod.spec.get("volumes", ())}
         return {mount["mountPath"]: directories[mount["name"]] for mount in pod.container.get("volumeMounts", ())}
@@ -313,6 +392,8 @@ class ProcessKubelet:
         if "persistentVolumeClaim" in volume:
             directory = self.directory / "claims" / f"{pod.namespace}-{volume['persistentVolumeClaim']['claimName']}"
         directory.mkdir(parents=True, exist_ok=True)
+        if "projected" in volume:
+            self._write_account(pod, directory)
         for kind, field_name, key_of_name in (("Secret", "secret", "secretName"), ("ConfigMap", "configMap", "name")):
             if field_name in volume:
                 source = volume[field_name]
@@ -322,16 +403,41 @@ class ProcessKubelet:
                     (directory / path).write_text(data[key])
         return directory
 
-    def _adaptation(self, namespace: str, ports: Mapping[int, int], mounts: Mapping[str, Path]) -> Callable[[str], str]:
-        """Return the function that replaces ports, addresses and paths in the value of a variable."""
-        services = {one["metadata"]["name"] for one in self.api.items(f"/api/v1/namespaces/{namespace}/services")}
-        named = re.compile(rf"\b({'|'.join(map(re.escape, sorted(services, key=len, reverse=True)))}):\d+\b")
-        own = {str(port): str(local) for port, local in ports.items()} | {"0.0.0.0": "127.0.0.1"}
+    def _write_account(self, pod: Pod, directory: Path) -> None:
+        """Write the token of the pod's service account with what a client needs beside it, and a kubeconfig of the same."""
+        request = {"apiVersion": "authentication.k8s.io/v1", "kind": "TokenRequest", "spec": {"expirationSeconds": 7200}}
+        path = f"/api/v1/namespaces/{pod.namespace}/serviceaccounts/{pod.spec['serviceAccountName']}/token"
+        token = self.api.request("POST", path, request)["status"]["token"]
+        authority = self._data("ConfigMap", pod.namespace, "kube-root-ca.crt")["ca.crt"]
+        for name, text in (("token", token), ("ca.crt", authority), ("namespace", pod.namespace)):
+            (directory / name).write_text(text)
+        (directory / "kubeconfig").write_text(access(self._plane.url, directory / "ca.crt", token))
+
+    def _adaptation(self, pod: Pod, mounts: Mapping[str, Path]) -> Callable[[str], str]:
+        """Return the function that replaces addresses and paths in the value of a variable."""
+        found = self.api.items(f"/api/v1/namespaces/{pod.namespace}/services")
+        services = sorted((one["metadata"]["name"] for one in found), key=len, reverse=True)
+        named = re.compile(rf"\b({'|'.join(map(re.escape, services))}):(\d+)\b")
 
         def adapt(value: str) -> str:
             for path, directory in mounts.items():
                 if value == path or value.startswith(f"{path}/"):
                     return f"{directory}{value.removeprefix(path)}"
-            return own.get(value) or named.sub(lambda found: self.address(namespace, found[1]) or found[0], value)
+            if value == "0.0.0.0":
+                return pod.address
+            value = value.replace(f"{_JARS}/", f"{self._jars}/")
+            return named.sub(lambda found: f"{self.address(pod.namespace, found[1])}:{found[2]}", value) if services else value
 
-        return adapt if services else lambda value: own.get(value, value)
+        return adapt
+
+
+@contextmanager
+def explained(node: ProcessKubelet) -> Iterator[None]:
+    """Add the logs of all pods to a failure in the block."""
+    try:
+        yield
+    except Exception as error:
+        for pod in node.pods.values():
+            text = pod.log.read_text(errors="replace") if pod.log.exists() else ""
+            error.add_note(f"--- {pod.name}, exits {pod.exits}\n{text[-3000:]}")
+        raise

@@ -49,10 +49,12 @@ class Release:
         assert done.returncode == 0, f"helm {' '.join(arguments)}:\n{done.stdout}\n{done.stderr}"
         return done.stdout
 
-    def apply(self, verb: str, ci: str, values: Mapping[str, Any] | None = None, chart: Path = CHART) -> str:
+    def apply(
+        self, verb: str, ci: str, values: Mapping[str, Any] | None = None, chart: Path = CHART, timeout: str = TIMEOUT
+    ) -> str:
         """Install or upgrade, with the file of `ci/` in the chart and `values` over it, and wait until all pods are ready."""
         files = ("--values", str(chart / f"ci/{ci}-values.yaml"), "--values", "-")
-        return self.helm(verb, self.name, str(chart), *files, "--wait", "--timeout", TIMEOUT, values=values)
+        return self.helm(verb, self.name, str(chart), *files, "--wait", "--timeout", timeout, values=values)
 
     def rendered(self, ci: str) -> list[Manifest]:
         """Return every object, hooks included, as Helm renders it for this cluster."""
