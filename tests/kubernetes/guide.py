@@ -19,12 +19,13 @@ OWN: Final = "**Your own"
 LOSS: Final = "Restore"
 """The heading before which Cassandra is lost."""
 SECONDS: Final = 3600
-_PART: Final = re.compile(r"^## (?P<heading>.+)$|^```(?P<kind>\w+)\n(?P<text>.*?)^```$", re.MULTILINE | re.DOTALL)
+_PART: Final = re.compile(r"^## (?P<heading>[^\n]+)$|^```(?P<kind>\w+)\n(?P<text>.*?)^```$", re.MULTILINE | re.DOTALL)
 _LOSE: Final = """
-from cassandra.cluster import Cluster
-cluster = Cluster(["{host}"], port={port})
-cluster.connect().execute("DROP KEYSPACE starling", timeout=120)
-cluster.shutdown()
+from starling_common.cassandra.sessions import open_session
+from starling_common.settings import Cassandra
+session = open_session(Cassandra(contact_points="{host}", port={port}))
+session.execute("DROP KEYSPACE starling", timeout=120)
+session.cluster.shutdown()
 """
 
 
