@@ -55,7 +55,7 @@ k8s-tools: ## etcd and Kubernetes without containers, for test-k8s; built from t
 	@tools/k8s_tools.sh >/dev/null
 
 test-k8s: setup helm k8s-tools ## the chart on a real Kubernetes API server: every file of ci/ by Helm 3 and 4, a release that runs as processes with the demo on it, the commands of docs/how-to/run-on-kubernetes.md, and the scaler: minutes
-	@$(PYTHON) -m pytest tests/kubernetes/installation.py tests/kubernetes/running.py tests/kubernetes/guide.py tests/kubernetes/scaling.py
+	@$(PYTHON) -m pytest -o faulthandler_timeout=0 tests/kubernetes/installation.py tests/kubernetes/running.py tests/kubernetes/guide.py tests/kubernetes/scaling.py
 
 # Without --quiet: it would hide the warnings from --strict, which counts them.
 docs: setup ## the documentation as a site in out/site; fails on a broken link and on a page outside the navigation
