@@ -4,19 +4,29 @@ import copy
 import json
 import random
 from collections.abc import Mapping, Sequence
+from pathlib import Path
+from threading import Event as Signal
+from types import SimpleNamespace
 from typing import Any, NamedTuple
 
 import pytest
+from prometheus_client import CollectorRegistry
 
+from starling_common.failpoints.ending import Ending
 from starling_common.outcome import Refused
+from starling_common.settings import Clock
+from starling_common.telemetry.metrics import Metrics
 from starling_common.values import split_key
 from starling_items.computed import fold_computed
 from starling_items.profile import Profile
-from starling_spark.jobs.profiles.definitions.in_force import Definitions
+from starling_spark.jobs.profiles.definitions.in_force import Definition, Definitions
 from starling_spark.jobs.profiles.fold.folding import Chunk, Computed
 from starling_spark.jobs.profiles.fold.silence import CatchingUp
+from starling_spark.jobs.profiles.job import ProfilesDependencies, ProfilesJob
+from starling_spark.jobs.profiles.query.queries import QueryOptions
+from starling_spark.jobs.profiles.query.transform import Job, Topics
 from tests.unit.spark.evaluator import Evaluator
-from tests.unit.spark.keeping import DAY_MS, START_MS, Partition
+from tests.unit.spark.keeping import DAY_MS, ORDERS, START_MS, Partition, defined
 
 Event = tuple[str, int, str, Mapping[str, Any]]
 BUY = {"event": "buy"}
@@ -258,6 +268,67 @@ def test_a_user_whom_an_event_touches_before_the_visit_loses_the_value_of_the_fo
     assert (computed(installation)["n"], computed(installation, "b")["n"]) == (0, 1)
     installation.visit(2, Read([buy("b", START_MS + 2, 1)], 0))
     assert computed(installation, "b")["n"] == 0
+
+
+class Query:
+    """A `TraitQuery` of which a silent one never catches up. `running`: the definitions of all queries that run."""
+
+    running: list[tuple[Definition, ...]]
+    progress = None
+
+    def __init__(self, _spark: object, job: Job, *_: object) -> None:
+        self.name = "q"
+        self._definitions = job.definitions
+        self._ends = {("events", 0): 0 if job.catching_up.is_silent else 9}
+        self.running.append(job.definitions)
+
+    def poll(self) -> Mapping[tuple[str, int], int]:
+        return self._ends
+
+    def visited(self) -> int:
+        return 0
+
+    def stop(self, _seconds: float) -> None:
+        if self._definitions in self.running:
+            self.running.remove(self._definitions)
+
+
+class Steps(Signal):
+    """The end of a process after some turns of its loop. `steps`: the definitions after each; `states`: what runs then."""
+
+    def __init__(self, catalogue: SimpleNamespace, steps: Sequence[tuple[Definition, ...]]) -> None:
+        super().__init__()
+        self._catalogue, self._steps = catalogue, list(steps)
+        self.states: list[list[tuple[Definition, ...]]] = []
+
+    def wait(self, timeout: float | None = None) -> bool:
+        self.states.append(list(Query.running))
+        if self._steps:
+            definitions = self._steps.pop(0)
+            self._catalogue.latest = self._catalogue.current = lambda: (definitions, 0)
+        else:
+            self.set()
+        return self.is_set()
+
+
+def test_a_change_that_is_taken_back_ends_its_silent_query(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    old, new = (defined("n", ORDERS),), (defined("n", ORDERS), defined("m", ORDERS))
+    monkeypatch.setattr(Query, "running", [], raising=False)
+    monkeypatch.setattr("starling_spark.jobs.profiles.job.TraitQuery", Query)
+    catalogue = SimpleNamespace(latest=lambda: (old, 0), current=lambda: (old, 0), topic="definitions")
+    positions = SimpleNamespace(
+        load=lambda _: None, ends=lambda _: {("events", 0): 9}, commit=lambda *_, **__: None, read_up_to=dict
+    )
+    published = SimpleNamespace(without_events=dict, stream_times=dict)
+    dependencies = ProfilesDependencies(
+        catalogue, positions, published, lambda: None, Metrics(CollectorRegistry()), Ending(None, ())  # type: ignore[arg-type, return-value]
+    )  # fmt: skip
+    options = QueryOptions("", 1, tmp_path / "profiles", 1, 0.1)
+    job = ProfilesJob(dependencies, options, Job(Topics("events", "clock", "values", "letters"), None, Clock.EVENT))  # type: ignore[arg-type]
+    stopping = Steps(catalogue, [new, new, old, old])
+    job.run(stopping, 1.0)
+    assert stopping.states == [[old], [old, new], [old, new], [old], [old]]
+    assert len(list((tmp_path / "profiles").iterdir())) == 1
 
 
 class Life:

@@ -177,11 +177,11 @@ class ProfilesJob:
                 state = (ends, position, generation.is_complete)
                 if state != committed and self._attempt(commit):
                     committed = state
-                if generation.is_complete and definitions != generation.definitions:
+                if generation.is_complete:
                     newer = self._catching_up(newer, generation, definitions, stop_seconds)
-                    if newer.has_caught_up(ends or {}, self._options.catch_up_records):
-                        self._hand_over(query, generation, newer, _Stopping(stopping, stop_seconds))
-                        return
+                if newer is not None and newer.has_caught_up(ends or {}, self._options.catch_up_records):
+                    self._hand_over(query, generation, newer, _Stopping(stopping, stop_seconds))
+                    return
                 stopping.wait(_POLL_SECONDS)
         finally:
             self._turns.rest()
@@ -192,14 +192,19 @@ class ProfilesJob:
 
     def _catching_up(
         self, newer: _CatchUp | None, generation: Generation, definitions: tuple[Definition, ...], stop_seconds: float
-    ) -> _CatchUp:
-        """Return the silent query of these definitions, started if it is not the present one."""
+    ) -> _CatchUp | None:
+        """Return the silent query of these definitions, started if it is not the present one; None: they are in force."""
         if newer is not None and newer.generation.definitions == definitions:
             newer.poll()
             return newer
-        self._turns.rest()
         if newer is not None:
+            self._turns.rest()
             newer.query.stop(stop_seconds)
+            log(__name__).info("query_stopped", name=newer.query.name)
+            self._generations.delete_others(generation.name)
+        if definitions == generation.definitions:
+            return None
+        self._turns.rest()
         name = self._name(definitions)
         self._generations.delete_others(generation.name, name)
         made = self._generations.open(name, self._layout, definitions, live=False)
