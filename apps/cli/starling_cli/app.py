@@ -23,7 +23,7 @@ from starling_cli.commands.remote.event_types import event_types_app
 from starling_cli.commands.remote.imports import imports_app
 from starling_cli.commands.remote.outcomes import outcomes
 from starling_cli.commands.remote.people import audit, feed, users_app
-from starling_cli.commands.remote.resources import campaigns_app, lists_app, targets_app, webhooks_app
+from starling_cli.commands.remote.resources import campaigns_app, lists_app, targets_app, views_app, webhooks_app
 from starling_cli.commands.remote.secrets import secrets_app
 from starling_cli.commands.remote.segments import segments_app
 from starling_cli.commands.remote.traits import traits_app
@@ -41,7 +41,7 @@ EXTENSIONS: Final = "starling.commands"
 
 REMOTE_COMMANDS: Final = frozenset({
     "audit", "campaigns", "definitions", "event-types", "feed", "import", "lists", "outcomes", "secrets", "segments", "targets",
-    "tokens", "traits", "users", "webhooks", "write-keys",
+    "tokens", "traits", "users", "views", "webhooks", "write-keys",
 })  # fmt: skip
 """The commands that talk to the API alone, and so to any installation."""
 
@@ -71,6 +71,7 @@ def build_app() -> typer.Typer:
     app.add_typer(campaigns_app, name="campaigns")
     app.add_typer(webhooks_app, name="webhooks")
     app.add_typer(targets_app, name="targets")
+    app.add_typer(views_app, name="views")
     app.add_typer(users_app, name="users")
     app.add_typer(tokens_app, name="tokens")
     app.add_typer(write_keys_app, name="write-keys")

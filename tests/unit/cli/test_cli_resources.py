@@ -26,6 +26,7 @@ CAMPAIGN = {
     "key": "hello", "name": "Hello", "trigger": {"enter": "vip"}, "channel": "email", "target": "mail", "purpose": "transactional",
     "variants": [{"key": "a", "weight": 100, "content": {"subject": "Hello", "text": "Hello"}}],
 }  # fmt: skip
+VIEW = {"key": "per_day", "sql": "SELECT name, count(*) AS n FROM events GROUP BY name", "schedule": "0 4 * * *"}
 
 Starling = Callable[..., Result]
 
@@ -33,7 +34,7 @@ Starling = Callable[..., Result]
 @pytest.fixture
 def world() -> World:
     made = World()
-    for path, document in (("segments", SEGMENT), ("webhooks", HOOK), ("targets", MAIL), ("campaigns", CAMPAIGN)):
+    for path, document in (("segments", SEGMENT), ("webhooks", HOOK), ("targets", MAIL), ("campaigns", CAMPAIGN), ("views", VIEW)):
         answer = call(made, "POST", f"/v1/{path}", json=document)
         assert answer.status_code == 201, answer.text
     return made
@@ -42,7 +43,7 @@ def world() -> World:
 @pytest.fixture
 def starling(world: World, monkeypatch: pytest.MonkeyPatch) -> Starling:
     modules: dict[str, ModuleType] = {
-        **dict.fromkeys(("webhooks", "targets", "campaigns", "lists"), resources),
+        **dict.fromkeys(("webhooks", "targets", "campaigns", "views", "lists"), resources),
         **dict.fromkeys(("tokens", "write-keys"), credentials),
         **dict.fromkeys(("users", "feed", "audit"), people),
         "segments": segments,
@@ -63,7 +64,12 @@ def printed(done: Result) -> Any:
 
 @pytest.mark.parametrize(
     ("plural", "key", "shown"),
-    [("webhooks", "crm", "https://crm.example/hook"), ("targets", "mail", "email"), ("campaigns", "hello", "draft")],
+    [
+        ("webhooks", "crm", "https://crm.example/hook"),
+        ("targets", "mail", "email"),
+        ("campaigns", "hello", "draft"),
+        ("views", "per_day", "T04:00:00"),
+    ],
 )
 def test_definitions_are_listed_shown_and_archived(starling: Starling, plural: str, key: str, shown: str) -> None:
     table = starling(plural, "list").stdout

@@ -1,4 +1,4 @@
-"""Edge: `webhooks`, `targets`, `campaigns` and `lists`: the definitions of an installation that have no commands of their own."""
+"""Edge: `webhooks`, `targets`, `campaigns`, `views` and `lists`: definitions that have no commands of their own."""
 
 import json
 from collections.abc import Mapping, Sequence
@@ -55,6 +55,12 @@ CAMPAIGNS: Final = Resource(
         "dry-run": "Count what the campaign would do with the changes of the last days.",
     },
 )
+VIEWS: Final = Resource(
+    "views",
+    "view",
+    ("key", "version", "status", "next_run_at", "name"),
+    {"run": "Run a view in SQL now, outside its schedule. A run that waits or runs already is not repeated."},
+)
 
 
 def resource_app(resource: Resource) -> typer.Typer:
@@ -101,6 +107,7 @@ def _action(plural: str, action: str) -> Any:
 webhooks_app: Final = resource_app(WEBHOOKS)
 targets_app: Final = resource_app(TARGETS)
 campaigns_app: Final = resource_app(CAMPAIGNS)
+views_app: Final = resource_app(VIEWS)
 
 
 @campaigns_app.command("versions")
