@@ -39,7 +39,7 @@ def spark(tmp_path_factory: pytest.TempPathFactory) -> Iterator[SparkSession]:
 
 def lake_settings(directory: Path) -> LakeSettings:
     """Of the shared session: what the lake needs beside what every job needs."""
-    jars = (*runtime_jars("spark"), *runtime_jars("iceberg"))
+    jars = (*runtime_jars("spark"), *runtime_jars("iceberg"), *runtime_jars("jdbc"))
     shared = spark_settings(directory).model_dump() | {"spark_jars": os.pathsep.join(map(str, jars))}
     return LakeSettings(**shared, lake_warehouse=str(directory / "warehouse"))
 

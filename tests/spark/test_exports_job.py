@@ -77,7 +77,9 @@ class Rig:
             origin = {"origin_topic": table, "origin_partition": 0, "origin_offset": self._offset}
             values.append([(row | origin).get(field.name) for field in LAKE_COLUMNS[table].fields])
             self._offset += 1
-        self.lake.append(table, self.spark.createDataFrame(values, LAKE_COLUMNS[table]), {(table, 0): self._offset})
+        self.lake.append(
+            table, self.spark.createDataFrame(values, LAKE_COLUMNS[table]), {(table, 0): self._offset}, self.lake.tip(table)
+        )
 
     def job(self, **definitions: dict[str, Any]) -> ExportJob:
         found = {name: ExportDefinition(**definition) for name, definition in definitions.items()}

@@ -1,28 +1,36 @@
 """Micro-batches into real Iceberg tables, without a broker and with a fake registry."""
 
 import json
+import time
 import uuid
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field
+from pathlib import Path
 from typing import Any
 
+import psycopg
 import pytest
 from google.protobuf import json_format
+from pydantic import SecretStr
 from pyspark.sql import DataFrame, Row, SparkSession
 
 from starling_common.kafka.topics import BEHAVIOUR
 from starling_common.wire import Codec, Item, RegistryUnavailable, schema_text
+from starling_local.postgres import USER, postgres
 from starling_spark.jobs.lake.batches import LakeWriter, Source
 from starling_spark.jobs.lake.by_rows import by_rows
 from starling_spark.kafka.sources import RECORDS
 from starling_spark.lakehouse.data_files import RecordsGone
-from starling_spark.lakehouse.iceberg import Lake, LakePositionLost
-from starling_spark.lakehouse.maintenance import Retention, maintain
+from starling_spark.lakehouse.fence import LakeFenced
+from starling_spark.lakehouse.iceberg import COMMITS, Lake, LakePositionLost, iceberg_config
+from starling_spark.lakehouse.maintenance import Compaction, Retention, maintain
 from starling_spark.lakehouse.schema.tables import QUARANTINE, TABLES
+from tests.spark.conftest import lake_settings
 
 USED = tuple(table for table in TABLES if table.name in {"ingest_items", "behaviour_events"})
 """Each table takes a second to make."""
 TRACK, PAGE = "ingest.track", "ingest.page"
+PASSWORD = "of-the-catalog"
 RECEIVED_AT = 1_700_000_000_000_000
 HOUR_MICROS = 3_600_000_000
 FIRST_HOUR = RECEIVED_AT // HOUR_MICROS
@@ -238,6 +246,106 @@ def test_a_batch_killed_between_two_tables_is_completed(
     assert [len(rig.rows(table)) for table in ("ingest_items", "behaviour_events", QUARANTINE)] == [1, 1, 1]
 
 
+@pytest.mark.parametrize("as_rows", [False, True])
+def test_of_two_drivers_one_is_fenced_and_no_row_is_there_twice(rig: Rig, as_rows: bool) -> None:
+    """The second driver appends while the first one has written its files and not committed them."""
+    records = [rig.item(TRACK, ITEM), rig.event("A"), rig.record(TRACK, b"broken")]
+    others: list[dict[str, int]] = []
+
+    def write(lake: Lake) -> dict[str, int]:
+        batch, writer = rig.spark.createDataFrame(records, RECORDS), writer_of(lake, rig.registered)
+        written: dict[str, int] = by_rows(lake, USED, batch, writer.open()) if as_rows else writer.write(batch)
+        return written
+
+    def beside(point: str) -> None:
+        if point == COMMITS[0] and not others:
+            others.append({})
+            others.append(write(rig.lake))
+
+    first = Lake(rig.spark, rig.lake.name("").split(".")[1], passed=beside)
+    with pytest.raises(LakeFenced, match=r"quarantine: another process has appended to it \(snapshot \d+\)"):
+        write(first)
+    assert others[1] == {"ingest_items": 1, "behaviour_events": 1, QUARANTINE: 1}
+    assert not any(write(first).values())
+    assert [len(rig.rows(table)) for table in ("ingest_items", "behaviour_events", QUARANTINE)] == [1, 1, 1]
+
+
+def test_a_compaction_beside_a_batch_fences_nobody(rig: Rig) -> None:  # vocabulary: nobody: no driver
+    rig.write(rig.event("A"))
+    compacted: list[Mapping[str, Any]] = []
+
+    def beside(point: str) -> None:
+        if point == COMMITS[0]:
+            compacted.append(rig.lake.call("rewrite_data_files", "behaviour_events", "options => map('rewrite-all', 'true')"))
+
+    lake = Lake(rig.spark, rig.lake.name("").split(".")[1], passed=beside)
+    assert rig.write(rig.event("B"), writer=writer_of(lake, rig.registered)) == {"behaviour_events": 1}
+    assert [one["rewritten_data_files_count"] for one in compacted] == [1]
+    assert [row.name for row in rig.rows("behaviour_events")] == ["A", "B"]
+    assert rig.lake.position("behaviour_events") == {(BEHAVIOUR, 0): 2}
+
+
+def test_rows_of_a_streaming_query_are_staged_behind_the_fence(rig: Rig, tmp_path: Path) -> None:
+    """A micro-batch has a session of its own. A table of an earlier release has no property for staging."""
+    opened = rig.writer.open()
+    rig.spark.sql(f"ALTER TABLE {rig.lake.name('behaviour_events')} UNSET TBLPROPERTIES ('write.wap.enabled')")
+    records = [rig.event("A"), rig.event("B")]
+
+    def write(batch: DataFrame, _batch_id: int) -> None:
+        by_rows(rig.lake, USED, batch.sparkSession.createDataFrame(records, RECORDS), opened)
+
+    query = (
+        rig.spark.readStream.format("rate-micro-batch").option("rowsPerBatch", 1).load()
+        .writeStream.trigger(availableNow=True).option("checkpointLocation", str(tmp_path)).foreachBatch(write).start()
+    )  # fmt: skip
+    query.awaitTermination()
+    assert [row.name for row in rig.rows("behaviour_events")] == ["A", "B"]
+    assert rig.about("behaviour_events", "snapshots").where("summary['wap.id'] IS NOT NULL").count() == 1
+    maintain(rig.lake, ["behaviour_events"], Retention(0.0, 24.0))
+    assert rig.about("behaviour_events", "snapshots").where("summary['wap.id'] IS NOT NULL").count() == 0
+    assert [row.name for row in rig.rows("behaviour_events")] == ["A", "B"]
+
+
+def test_a_lake_with_its_catalog_in_postgresql(rig: Rig, tmp_path: Path) -> None:
+    """Two drivers, and maintenance beside a batch."""
+    with postgres(PASSWORD) as server:
+        settings = lake_settings(tmp_path).model_copy(update={
+            "lake_catalog": {"type": "jdbc", "uri": f"jdbc:postgresql://127.0.0.1:{server.port}/postgres", "jdbc.user": USER},
+            "lake_catalog_secrets": {"jdbc.password": SecretStr(PASSWORD)},
+        })  # fmt: skip
+        session = rig.spark.newSession()
+        for name, value in iceberg_config(settings).items():
+            if name.startswith("spark.sql.catalog."):
+                session.conf.set(name, value)
+        passing: list[Callable[[], object]] = []
+        done: list[object] = []
+
+        def beside(_point: str) -> None:
+            if passing:
+                done.append(passing.pop()())
+
+        lake = Lake(session, "starling", passed=beside)
+        other = Rig(session, rig.registered, lake, writer_of(lake, rig.registered))
+        records = [other.event("A")]
+        other.writer.open()
+        passing.append(lambda: other.write(*records))
+        with pytest.raises(LakeFenced):
+            other.write(*records)
+        assert done == [{"behaviour_events": 1}]
+        for name in "BCDE":
+            other.write(other.event(name))
+        assert other.about("behaviour_events", "files").count() == 5
+        passing.append(lambda: maintain(lake, ["behaviour_events"], Retention(0.0, 24.0)))
+        other.write(other.event("F"))
+        assert len(done) == 2
+        assert other.about("behaviour_events", "files").count() == 2
+        assert [row.name for row in other.rows("behaviour_events")] == list("ABCDEF")
+        assert lake.position("behaviour_events") == {(BEHAVIOUR, 0): 6}
+        with psycopg.connect(server.uri(), password=PASSWORD) as connection:
+            found = connection.execute("SELECT table_name FROM iceberg_tables ORDER BY 1").fetchall()
+        assert found == [("behaviour_events",), ("ingest_items",), (QUARANTINE,)]
+
+
 def test_what_is_refused_is_read_again_for_its_headers(rig: Rig) -> None:
     records = rig.spark.createDataFrame(
         [rig.item(TRACK, ITEM), rig.record(TRACK, b"broken"), rig.item(TRACK, ITEM), rig.record(TRACK, b"other"), rig.event("A")],
@@ -295,12 +403,18 @@ def test_upkeep_keeps_every_row_and_the_position(rig: Rig) -> None:
         rig.write(rig.event(name, received_at=RECEIVED_AT + hour * HOUR_MICROS))
     found = rig.about("behaviour_events", "partitions").selectExpr("partition.received_at_hour", "partition.kind")
     assert {tuple(row) for row in found.collect()} == {(FIRST_HOUR, "track"), (FIRST_HOUR + 1, "track")}
-    assert rig.about("behaviour_events", "files").count() == 6
+    for name in "GHIJK":
+        rig.write(rig.event(name, received_at=time.time_ns() // 1000 + HOUR_MICROS))
+    maintain(rig.lake, ["behaviour_events"], Retention(0.0, 24.0), Compaction(files=3))
+    # Three of the five files of a closed hour; another one has one file, and an open one five.
+    assert rig.about("behaviour_events", "files").count() == 3 + 1 + 5
+    for name in "LM":
+        rig.write(rig.event(name))
     maintain(rig.lake, ["behaviour_events"], Retention(0.0, 24.0))
-    assert rig.about("behaviour_events", "files").count() == 2
-    assert rig.about("behaviour_events", "snapshots").count() < 6
-    assert rig.lake.position("behaviour_events") == {(BEHAVIOUR, 0): 6}
-    assert [row.name for row in rig.rows("behaviour_events")] == list("ABCDEF")
+    assert rig.about("behaviour_events", "files").count() == 1 + 1 + 5
+    assert rig.about("behaviour_events", "snapshots").count() < 13
+    assert rig.lake.position("behaviour_events") == {(BEHAVIOUR, 0): 13}
+    assert [row.name for row in rig.rows("behaviour_events")] == list("ABCDEFGHIJKLM")
 
 
 def test_a_table_that_lost_its_position_is_not_appended_to(rig: Rig) -> None:

@@ -6,8 +6,8 @@ from contextlib import contextmanager
 from pyspark.sql import SparkSession
 
 from starling_common.telemetry.metrics import Metrics
-from starling_spark.lakehouse.iceberg import Lake, iceberg_config, local_warehouse
-from starling_spark.lakehouse.maintenance import Retention, maintain
+from starling_spark.lakehouse.iceberg import Lake, exclusive_warehouse, iceberg_config
+from starling_spark.lakehouse.maintenance import Compaction, Retention, maintain
 from starling_spark.lakehouse.schema.tables import QUARANTINE, TABLES, LakeTable, renamed
 from starling_spark.lakehouse.settings import LakeSettings
 from starling_spark.lakehouse.warehouse_lock import locked_warehouse
@@ -15,12 +15,15 @@ from starling_spark.session.spark import open_session
 
 
 @contextmanager
-def opened(settings: LakeSettings) -> Iterator[tuple[SparkSession, Lake]]:
-    """Open a session with the lake's catalog and lock the warehouse. Raises: WarehouseInUse, JarMissing."""
-    with locked_warehouse(local_warehouse(settings)):
+def opened(settings: LakeSettings, passed: Callable[[str], None] = lambda _point: None) -> Iterator[tuple[SparkSession, Lake]]:
+    """Open a session with the lake's catalog, and lock a warehouse whose catalog knows one writer.
+
+    `passed`: of `Lake`. Raises: WarehouseInUse, JarMissing.
+    """
+    with locked_warehouse(exclusive_warehouse(settings)):
         spark = open_session("lake", settings, iceberg_config(settings))
         try:
-            yield spark, Lake(spark, settings.lake_namespace)
+            yield spark, Lake(spark, settings.lake_namespace, passed=passed)
         finally:
             spark.stop()
 
@@ -33,10 +36,11 @@ def lake_tables(settings: LakeSettings) -> tuple[LakeTable, ...]:
 def upkeep_of(lake: Lake, tables: Sequence[LakeTable], settings: LakeSettings, metrics: Metrics) -> Callable[[], None]:
     """Return a function that maintains all tables once and records the seconds that each takes."""
     retention = Retention(settings.lake_keep_hours, settings.lake_orphan_hours)
+    compaction = Compaction(settings.lake_compact_files, settings.lake_compact_mb)
     names = [*(table.name for table in tables), QUARANTINE]
 
     def upkeep() -> None:
-        for table, seconds in maintain(lake, names, retention).items():
+        for table, seconds in maintain(lake, names, retention, compaction).items():
             metrics.gauge("starling_lake_upkeep_seconds").labels(table).set(seconds)
 
     return upkeep

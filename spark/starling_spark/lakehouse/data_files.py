@@ -25,7 +25,7 @@ from starling_spark.failpoints import raising
 from starling_spark.kafka.codec import NO_ID, Refusal, collect_rarely
 from starling_spark.kafka.decoding import Reading, Row, arrays, read_each, row_reader
 from starling_spark.kafka.sources import RECORDS
-from starling_spark.lakehouse.positions import Position, TopicPartition
+from starling_spark.lakehouse.positions import Position, Tip, TopicPartition
 from starling_spark.lakehouse.schema.layout import Layout
 
 _FLUSH_BYTES: Final = 128 * 1024 * 1024
@@ -39,13 +39,18 @@ _NO_PARTITION: Final = "__HIVE_DEFAULT_PARTITION__"
 
 @dataclass(frozen=True, slots=True)
 class Target:
-    """A table to write to. It contains the records before `position`. `few`: columns with few distinct values."""
+    """A table to write to. It contains the records before `tip`. `few`: columns with few distinct values."""
 
     table: str
     layout: Layout
-    position: Position
+    tip: Tip
     sorted_by: tuple[str, ...]
     few: tuple[str, ...]
+
+    @property
+    def position(self) -> Position:
+        """The first offset of each partition that the table lacks."""
+        return self.tip.position
 
 
 @dataclass(frozen=True, slots=True)

@@ -1,22 +1,29 @@
 """Adapter: the lake's Iceberg tables: creation, schema changes, appends, and their Kafka position."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Any, Final
 from urllib.parse import urlsplit
+from uuid import uuid4
 
+from py4j.protocol import Py4JJavaError
+from pyspark.java_gateway import ensure_callback_server_started
 from pyspark.sql import DataFrame, SparkSession, functions, types
 
 from starling_common.telemetry.logs import log
 from starling_spark.lakehouse.data_files import DataFile
-from starling_spark.lakehouse.positions import Position, from_text, to_text
+from starling_spark.lakehouse.fence import OFFSETS, Fence, LakeFenced
+from starling_spark.lakehouse.positions import Position, Tip, from_text, to_text
 from starling_spark.lakehouse.schema.evolution import changes, merged
 from starling_spark.lakehouse.schema.layout import Layout, layout_of
 from starling_spark.lakehouse.schema.tables import PROPERTIES
 from starling_spark.lakehouse.settings import LakeSettings
 
 CATALOG: Final = "lake"
-_OFFSETS: Final = "starling.offsets"
+COMMITS: Final = ("lake_commit_begins", "lake_committed")
+"""The points of a commit at which a test kills the process."""
+_STAGING: Final = ("write.wap.enabled", "true")
+_STAGED_ID: Final = "spark.wap.id"
 
 
 class LakePositionLost(Exception):
@@ -26,13 +33,17 @@ class LakePositionLost(Exception):
 def iceberg_config(settings: LakeSettings) -> Mapping[str, str]:
     """Return Spark's settings for the catalog `lake`."""
     prefix = f"spark.sql.catalog.{CATALOG}"
+    # Spark asks for views, which the older schema of this catalog's database refuses.
+    views = {f"{prefix}.jdbc.schema-version": "V1"} if settings.lake_catalog.get("type") == "jdbc" else {}
     return {
+        **views,
         "spark.sql.extensions": "org.apache.iceberg.spark.extensions.IcebergSparkSessionExtensions",
         prefix: "org.apache.iceberg.spark.SparkCatalog",
         f"{prefix}.warehouse": warehouse_uri(settings.lake_warehouse),
         # Commits of other processes must be visible.
         f"{prefix}.cache-enabled": "false",
         **{f"{prefix}.{name}": value for name, value in settings.lake_catalog.items()},
+        **{f"{prefix}.{name}": value.get_secret_value() for name, value in settings.lake_catalog_secrets.items()},
     }
 
 
@@ -47,13 +58,28 @@ def local_warehouse(settings: LakeSettings) -> Path | None:
     return Path(parts.path) if parts.scheme == "file" else None
 
 
-class Lake:
-    """The tables of one namespace, with one writing process at a time. `properties`: Iceberg's table properties for new tables."""
+def exclusive_warehouse(settings: LakeSettings) -> Path | None:
+    """Return the directory of a warehouse without a catalog service, to which one process at a time may write; else None."""
+    return local_warehouse(settings) if settings.lake_catalog.get("type") == "hadoop" else None
 
-    def __init__(self, spark: SparkSession, namespace: str, properties: Mapping[str, str] = PROPERTIES) -> None:
+
+class Lake:
+    """The tables of one namespace. `properties`: Iceberg's table properties for new tables; `passed` is called at `COMMITS`.
+
+    Of two processes that append with a position to the same table, one fails: `LakeFenced`.
+    """
+
+    def __init__(
+        self,
+        spark: SparkSession,
+        namespace: str,
+        properties: Mapping[str, str] = PROPERTIES,
+        passed: Callable[[str], None] = lambda _point: None,
+    ) -> None:
         self._spark = spark
         self._namespace = namespace
         self._properties = properties
+        self._passed = passed
 
     def name(self, table: str) -> str:
         """Return the table's name in SQL."""
@@ -80,35 +106,49 @@ class Lake:
 
     def position(self, table: str) -> Position:
         """Return the Kafka position of the table; empty before the first append. Raises: LakePositionLost."""
-        return _position(self._positioned(table, self._load(table)))
+        return self.tip(table).position
+
+    def tip(self, table: str) -> Tip:
+        """Return the position of the table and its snapshot, which the next append needs. Raises: LakePositionLost."""
+        return _tip(self._positioned(table, self._load(table)))
 
     def position_committed_ms(self, table: str) -> int | None:
         """Return the commit time (epoch ms) of the newest snapshot with a position, or None. Raises: LakePositionLost."""
         snapshot = self._positioned(table, self._load(table))
         return None if snapshot is None else int(snapshot.timestampMillis())
 
-    def append(self, table: str, rows: DataFrame, position: Position) -> int:
-        """Append rows and the position after them in one commit. Return the number of rows."""
-        rows.writeTo(self.name(table)).option(f"snapshot-property.{_OFFSETS}", to_text(position)).append()
-        return int(self._positioned(table, self._load(table)).summary().get("added-records") or 0)
+    def append(self, table: str, rows: DataFrame, position: Position, tip: Tip) -> int:
+        """Append rows and the position after them in one commit, if the table is still at `tip`. Return the number of rows.
+
+        Raises: LakeFenced, errors of Spark.
+        """
+        loaded = self._load(table)
+        if loaded.properties().get(_STAGING[0]) != _STAGING[1]:  # a table of an earlier release
+            loaded.updateProperties().set(*_STAGING).commit()
+        files = self._staged(table, rows)
+        self._publish(table, files, position, tip)
+        return sum(int(file.recordCount()) for file in files)
 
     def location(self, table: str) -> str:
         """Return the location of the table's files, as a URI."""
         return str(self._load(table).location())
 
-    def layout_and_position(self, table: str) -> tuple[Layout, Position]:
-        """Return the layout of the files and the position, of the same snapshot. Raises: UnknownLayout, LakePositionLost."""
+    def layout_and_tip(self, table: str) -> tuple[Layout, Tip]:
+        """Return the layout of the files and the tip, of the same snapshot. Raises: UnknownLayout, LakePositionLost."""
         loaded, iceberg = self._load(table), self._java()
         schema, spec = iceberg.SchemaParser.toJson(loaded.schema()), iceberg.PartitionSpecParser.toJson(loaded.spec())
-        return layout_of(loaded.location(), schema, spec), _position(self._positioned(table, loaded))
+        return layout_of(loaded.location(), schema, spec), _tip(self._positioned(table, loaded))
 
-    def append_files(self, table: str, files: Sequence[DataFile], position: Position) -> int:
-        """Append written files and the position after them in one commit. Return the number of rows."""
+    def hour_column(self, table: str) -> str | None:
+        """Return the column by whose hours the table is partitioned; None: there is no such field."""
         loaded = self._load(table)
-        append = loaded.newAppend()
-        for file in files:
-            append.appendFile(self._data_file(loaded, file))
-        append.set(_OFFSETS, to_text(position)).commit()
+        found = [field.sourceId() for field in loaded.spec().fields() if str(field.transform()) == "hour"]
+        return str(loaded.schema().findColumnName(found[0])) if found else None
+
+    def append_files(self, table: str, files: Sequence[DataFile], position: Position, tip: Tip) -> int:
+        """Append written files as `append` does rows. Return the number of rows. Raises: LakeFenced."""
+        loaded = self._load(table)
+        self._publish(table, [self._data_file(loaded, file) for file in files], position, tip)
         return sum(file.rows for file in files)
 
     def replace(self, table: str, rows: DataFrame) -> None:
@@ -151,10 +191,10 @@ class Lake:
         at = "" if before_ms is None else f"committed_at <= timestamp_millis({before_ms}) AND "
         found = (
             self._spark.table(f"{self.name(table)}.snapshots")
-            .where(f"{at}summary['{_OFFSETS}'] IS NOT NULL")
+            .where(f"{at}summary['{OFFSETS}'] IS NOT NULL")
             .orderBy("committed_at", ascending=False)
         )
-        first = found.selectExpr("snapshot_id", f"summary['{_OFFSETS}'] AS offsets").first()
+        first = found.selectExpr("snapshot_id", f"summary['{OFFSETS}'] AS offsets").first()
         return None if first is None else (int(first["snapshot_id"]), from_text(first["offsets"]))
 
     def call(self, procedure: str, table: str, arguments: str = "") -> Mapping[str, Any]:
@@ -172,11 +212,42 @@ class Lake:
         if sorted_by:
             self._spark.sql(f"ALTER TABLE {self.name(table)} WRITE LOCALLY ORDERED BY {', '.join(sorted_by)}")
 
+    def _staged(self, table: str, rows: DataFrame) -> list[Any]:
+        """Write rows as a snapshot that no reader sees, and return its files. The expiry of snapshots deletes it."""
+        # A micro-batch has a session of its own, whose settings the writer reads.
+        staged_id, conf = uuid4().hex, rows.sparkSession.conf
+        conf.set(_STAGED_ID, staged_id)
+        try:
+            rows.writeTo(self.name(table)).append()
+        finally:
+            conf.unset(_STAGED_ID)
+        loaded = self._load(table)
+        staged = next(one for one in loaded.snapshots() if one.summary().get("wap.id") == staged_id)
+        return list(staged.addedDataFiles(loaded.io()))
+
+    def _publish(self, table: str, files: Iterable[Any], position: Position, tip: Tip) -> None:
+        append, fence = self._load(table).newAppend(), Fence(tip.snapshot)
+        for file in files:
+            append.appendFile(file)
+        self._passed(COMMITS[0])
+        gateway = self._spark.sparkContext._gateway  # noqa: SLF001 - PySpark's own foreachBatch does the same
+        ensure_callback_server_started(gateway)  # type: ignore[no-untyped-call]
+        try:
+            append.set(OFFSETS, to_text(position)).validateWith(fence).commit()
+        except Py4JJavaError as error:
+            if fence.moved_to is None:
+                raise
+            raise LakeFenced(
+                f"{self.name(table)}: another process has appended to it (snapshot {fence.moved_to}) since this one read its "
+                "position. This process ends and has appended nothing; run one process of the job"
+            ) from error
+        self._passed(COMMITS[1])
+
     def _positioned(self, table: str, loaded: Any) -> Any:
         """Return the newest snapshot with a position. The snapshots of maintenance have none and are skipped."""
         snapshot = loaded.currentSnapshot()
         while snapshot is not None:
-            if snapshot.summary().get(_OFFSETS) is not None:
+            if snapshot.summary().get(OFFSETS) is not None:
                 return snapshot
             parent = snapshot.parentId()
             snapshot, lost = (None, False) if parent is None else (loaded.snapshot(parent), True)
@@ -202,5 +273,5 @@ class Lake:
         return self._spark._jvm.org.apache.iceberg  # type: ignore[union-attr]  # noqa: SLF001 - PySpark has no public access to the JVM
 
 
-def _position(snapshot: Any) -> Position:
-    return {} if snapshot is None else from_text(snapshot.summary().get(_OFFSETS))
+def _tip(snapshot: Any) -> Tip:
+    return Tip({}) if snapshot is None else Tip(from_text(snapshot.summary().get(OFFSETS)), int(snapshot.snapshotId()))

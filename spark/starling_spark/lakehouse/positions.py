@@ -16,6 +16,14 @@ Position = Mapping[TopicPartition, int]
 
 
 @dataclass(frozen=True, slots=True)
+class Tip:
+    """The position of a table, and the id of the snapshot that has it; None before the first append."""
+
+    position: Position
+    snapshot: int | None = None
+
+
+@dataclass(frozen=True, slots=True)
 class Span:
     """The records of one partition in a batch: their number, and the offsets from `first` to before `end`."""
 

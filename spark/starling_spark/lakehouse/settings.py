@@ -2,7 +2,7 @@
 
 from typing import Annotated
 
-from pydantic import Field
+from pydantic import Field, SecretStr
 
 from starling_spark.session.settings import SparkSettings
 
@@ -16,6 +16,10 @@ class LakeSettings(SparkSettings):
     lake_catalog: Annotated[
         dict[str, str], Field(description="properties of Iceberg's catalog, as JSON; the default catalog needs only the warehouse")
     ] = {"type": "hadoop"}
+    lake_catalog_secrets: Annotated[
+        dict[str, SecretStr],
+        Field(description="more properties of the catalog, as JSON, which are secret: jdbc.password, credential, token"),
+    ] = {}
     lake_namespace: Annotated[
         str, Field(pattern="^[a-z][a-z0-9_]{0,62}$", description="namespace of the tables in the catalog")
     ] = "starling"
@@ -34,6 +38,10 @@ class LakeSettings(SparkSettings):
         float,
         Field(ge=0, description="time between two runs of maintenance in the streaming job; 0: none"),
     ] = 60.0
+    lake_compact_files: Annotated[
+        int, Field(ge=5, description="maximum of small files of a table that one run of maintenance rewrites")
+    ] = 10_000
+    lake_compact_mb: Annotated[int, Field(ge=1, le=4096, description="size in MB of the files that maintenance writes")] = 512
     lake_keep_hours: Annotated[float, Field(gt=0, description="retention of old snapshots")] = 72.0
     lake_orphan_hours: Annotated[
         float, Field(ge=24, description="age at which a file without a snapshot is deleted; a killed driver leaves such files")

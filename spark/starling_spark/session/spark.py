@@ -54,6 +54,8 @@ def session_config(settings: SparkSettings) -> Mapping[str, str]:
         "spark.python.daemon.module": "starling_spark.session.worker_daemon",
         "spark.ui.enabled": "false",
         "spark.ui.showConsoleProgress": "false",
+        # What Spark shows of its settings hides those with such a name; its own list has no credentials and no JAAS.
+        "spark.redaction.regex": "(?i)secret|password|passwd|token|credential|access[.]?key|jaas",
         "spark.sql.session.timeZone": "UTC",
         "spark.sql.shuffle.partitions": str(settings.spark_state_partitions),
         f"{_STATE}.providerClass": _ROCKSDB,

@@ -17,6 +17,7 @@ from starling_spark.jobs.views.poison import FailedRecords, Spans, found_by_bise
 from starling_spark.kafka.codec import Refusal, Wire
 from starling_spark.kafka.decoding import Reading
 from starling_spark.lakehouse.data_files import Plan, Target, TaskResult, _Task, _Unwritten
+from starling_spark.lakehouse.positions import Tip
 from starling_spark.lakehouse.schema.layout import Layout
 
 TOPIC = "events"
@@ -77,7 +78,7 @@ _SCHEMA = pa.schema(
 def _task(directory: Path, armed: Raising | None) -> _Task:
     fields = [types.StructField("name", types.StringType()), types.StructField("amount", types.IntegerType())]
     reading = Reading(Wire("", ()), TOPIC, types.StructType(fields))
-    target = Target("t", Layout(directory.as_uri(), _SCHEMA, ()), {}, ("name",), ())
+    target = Target("t", Layout(directory.as_uri(), _SCHEMA, ()), Tip({}), ("name",), ())
     return _Task(Plan({TOPIC: reading}, {TOPIC: target}, {}), {TOPIC: _read}, _Unwritten(armed=armed))
 
 

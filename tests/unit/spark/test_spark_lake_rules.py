@@ -1,17 +1,25 @@
 """The lake's rules without Spark: positions of a table, its growth, and the decoding of items."""
 
 import json
+import re
+from collections.abc import Mapping
 from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
 from google.protobuf import json_format
+from pydantic import SecretStr
 
+from starling_common.settings import Http, Kafka, SchemaRegistry
 from starling_common.wire import Item
 from starling_spark.kafka.codec import Refusal
-from starling_spark.lakehouse.iceberg import warehouse_uri
+from starling_spark.lakehouse.fence import OFFSETS, Fence
+from starling_spark.lakehouse.iceberg import exclusive_warehouse, iceberg_config, warehouse_uri
 from starling_spark.lakehouse.positions import Span, after, from_text, is_in, partly_in, to_text
 from starling_spark.lakehouse.schema.items import call_of, read_json, read_protobuf
+from starling_spark.lakehouse.settings import LakeSettings
 from starling_spark.lakehouse.warehouse_lock import WarehouseInUse, locked_warehouse
+from starling_spark.session.spark import session_config
 
 SPANS = {("t", 0): Span(5, 9, 4), ("t", 1): Span(0, 2, 2)}
 
@@ -90,3 +98,76 @@ def test_a_local_warehouse_is_held_by_one_at_a_time(tmp_path: Path) -> None:
         pass
     with locked_warehouse(tmp_path / "lake"), locked_warehouse(None):
         assert json.dumps("free again")
+
+
+def settings_of(tmp_path: Path, catalog: Mapping[str, str], secrets: Mapping[str, str]) -> LakeSettings:
+    return LakeSettings(
+        kafka=Kafka(brokers="127.0.0.1:1"), registry=SchemaRegistry(url="http://127.0.0.1:1"), http=Http(port=1),
+        instance_id="test", spark_jars="/a.jar", checkpoint_dir=tmp_path, lake_warehouse=str(tmp_path / "lake"),
+        lake_catalog=dict(catalog), lake_catalog_secrets={name: SecretStr(value) for name, value in secrets.items()},
+    )  # fmt: skip
+
+
+def test_a_catalog_with_secrets_which_spark_hides(tmp_path: Path) -> None:
+    secrets = {"jdbc.password": "hidden-1", "credential": "hidden-2", "token": "hidden-3", "s3.secret-access-key": "hidden-4"}
+    settings = settings_of(tmp_path, {"type": "rest", "uri": "https://catalog"}, secrets)
+    found, hidden = iceberg_config(settings), re.compile(session_config(settings)["spark.redaction.regex"])
+    assert {name: found[f"spark.sql.catalog.lake.{name}"] for name in secrets} == secrets
+    assert [name for name, value in found.items() if hidden.search(name)] == [
+        name for name, value in found.items() if value.startswith("hidden-")
+    ]
+    assert "hidden-" not in repr(settings)
+
+
+def test_a_directory_is_locked_where_its_catalog_knows_one_writer(tmp_path: Path) -> None:
+    jdbc = settings_of(tmp_path, {"type": "jdbc", "uri": "jdbc:postgresql://db/lake"}, {})
+    assert (exclusive_warehouse(settings_of(tmp_path, {"type": "hadoop"}, {})), exclusive_warehouse(jdbc)) == (
+        tmp_path / "lake",
+        None,
+    )
+    assert iceberg_config(jdbc)["spark.sql.catalog.lake.jdbc.schema-version"] == "V1"
+
+
+class Snapshot:
+    """A snapshot as Iceberg shows it. `offsets`: of a position."""
+
+    def __init__(self, number: int, offsets: str | None) -> None:
+        self._number, self._offsets = number, offsets
+
+    def snapshotId(self) -> int:  # noqa: N802 - Iceberg's name
+        return self._number
+
+    def summary(self) -> Mapping[str, str]:
+        return {} if self._offsets is None else {OFFSETS: self._offsets}
+
+
+def newest_first(*snapshots: Snapshot) -> SimpleNamespace:
+    """Return snapshots as Java iterates over them."""
+    left = list(snapshots)
+    return SimpleNamespace(iterator=lambda: SimpleNamespace(hasNext=lambda: bool(left), next=lambda: left.pop(0)))
+
+
+@pytest.mark.parametrize(
+    ("read", "ancestors", "moved_to"),
+    [
+        (None, [], None),
+        (None, [Snapshot(9, None)], None),
+        (None, [Snapshot(9, "{}")], 9),
+        (7, [Snapshot(9, None), Snapshot(7, "{}")], None),
+        (7, [Snapshot(9, "{}"), Snapshot(7, "{}")], 9),
+        (7, [Snapshot(6, "{}")], 6),
+    ],
+)
+def test_a_fence_compares_the_newest_snapshot_with_a_position(
+    read: int | None, ancestors: list[Snapshot], moved_to: int | None
+) -> None:
+    """The last one: the table was rolled back."""
+    fence = Fence(read)
+    assert fence.validate(newest_first(*ancestors)) == (moved_to is None)
+    assert fence.moved_to == moved_to
+
+
+def test_a_fence_refuses_a_table_without_the_snapshot_that_was_read() -> None:
+    fence = Fence(7)
+    assert not fence.validate(newest_first())
+    assert fence.moved_to is None

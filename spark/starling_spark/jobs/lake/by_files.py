@@ -53,7 +53,7 @@ def by_files(
 
 
 def _target(lake: Lake, table: str, sorted_by: tuple[str, ...], few: tuple[str, ...]) -> Target:
-    return Target(table, *lake.layout_and_position(table), sorted_by, (*few, *_REPEATING))
+    return Target(table, *lake.layout_and_tip(table), sorted_by, (*few, *_REPEATING))
 
 
 def _spans(refused: Sequence[Refused]) -> dict[TopicPartition, tuple[int, int]]:
@@ -76,4 +76,4 @@ def _commit(lake: Lake, target: Target, files: Sequence[DataFile], ends: Mapping
     after: Position = {**target.position, **{one: max(end, target.position.get(one, 0)) for one, end in ends.items()}}
     if after == target.position:
         return 0
-    return lake.append_files(target.table, [file for file in files if file.table == target.table], after)
+    return lake.append_files(target.table, [file for file in files if file.table == target.table], after, target.tip)

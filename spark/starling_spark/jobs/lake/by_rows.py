@@ -13,7 +13,7 @@ from pyspark.sql import DataFrame, types
 from starling_spark.jobs.lake.by_files import Counted
 from starling_spark.jobs.lake.transform import beyond, read, refused, rows, spans
 from starling_spark.lakehouse.iceberg import Lake
-from starling_spark.lakehouse.positions import Position, Span, TopicPartition, after, is_in, of_topics, partly_in
+from starling_spark.lakehouse.positions import Span, Tip, TopicPartition, after, is_in, of_topics, partly_in
 from starling_spark.lakehouse.schema.opened import Opened
 from starling_spark.lakehouse.schema.tables import QUARANTINE, LakeTable
 
@@ -25,13 +25,13 @@ def by_rows(
     persisted = [batch.persist(StorageLevel.MEMORY_AND_DISK)]
     try:
         batch_spans = spans(batch)
-        quarantined = lake.position(QUARANTINE)
+        quarantined = lake.tip(QUARANTINE)
         written: dict[str, int] = {}
         parts: list[_Part] = []
         for table in tables:
             own = of_topics(batch_spans, table.topics)
             if own:
-                part = _read(table, batch, own, (lake.position(table.name), quarantined), opened)
+                part = _read(table, batch, own, (lake.tip(table.name), quarantined), opened)
                 persisted.append(part.found.persist(StorageLevel.MEMORY_AND_DISK))
                 parts.append(part)
         # The quarantine is committed first, from the same decoding: a repeated batch may decode a record whose schema is
@@ -52,33 +52,33 @@ class _Part(NamedTuple):
 
     table: LakeTable
     own: Mapping[TopicPartition, Span]
-    position: Position
+    tip: Tip
     found: DataFrame
     columns: types.StructType
 
 
-def _read(
-    table: LakeTable, batch: DataFrame, own: Mapping[TopicPartition, Span], positions: tuple[Position, Position], opened: Opened
-) -> _Part:
-    known = {partition: min(position.get(partition, 0) for position in positions) for partition in own}
+def _read(table: LakeTable, batch: DataFrame, own: Mapping[TopicPartition, Span], tips: tuple[Tip, Tip], opened: Opened) -> _Part:
+    known = {partition: min(tip.position.get(partition, 0) for tip in tips) for partition in own}
     columns = opened.columns[table.name]
     found = read(beyond(batch, partly_in(known, own)), table, opened.wire, columns)
-    return _Part(table, own, positions[0], found, columns)
+    return _Part(table, own, tips[0], found, columns)
 
 
 def _write(lake: Lake, part: _Part) -> int:
-    if is_in(part.position, part.own):
+    position = part.tip.position
+    if is_in(position, part.own):
         return 0
-    found = beyond(part.found, partly_in(part.position, part.own))
-    return lake.append(part.table.name, rows(found, part.columns), after(part.position, part.own))
+    found = beyond(part.found, partly_in(position, part.own))
+    return lake.append(part.table.name, rows(found, part.columns), after(position, part.own), part.tip)
 
 
-def _quarantine(lake: Lake, parts: Sequence[_Part], position: Position, counted: Counted) -> int:
+def _quarantine(lake: Lake, parts: Sequence[_Part], tip: Tip, counted: Counted) -> int:
+    position = tip.position
     quarantined = [refused(beyond(part.found, partly_in(position, part.own))) for part in parts]
     own = {partition: span for part in parts for partition, span in part.own.items()}
     found = reduce(DataFrame.unionByName, quarantined) if quarantined else None
     if found is None or is_in(position, own) or found.isEmpty():
         return 0
-    count = lake.append(QUARANTINE, found, after(position, own))
+    count = lake.append(QUARANTINE, found, after(position, own), tip)
     counted({row["code"]: row["count"] for row in found.groupBy("code").count().collect()})
     return count

@@ -6,6 +6,7 @@ from threading import Event
 
 from prometheus_client import CollectorRegistry
 
+from starling_common.failpoints.ending import Ending
 from starling_common.telemetry.health import HealthServer
 from starling_common.telemetry.metrics import Metrics
 from starling_common.wire import Registry
@@ -14,6 +15,7 @@ from starling_spark.jobs.lake.job import Batches, start
 from starling_spark.kafka.groups import GroupOffsets
 from starling_spark.kafka.sources import kafka_spans
 from starling_spark.lakehouse.access import lake_tables, opened, upkeep_of
+from starling_spark.lakehouse.iceberg import COMMITS
 from starling_spark.lakehouse.settings import LakeSettings
 from starling_spark.session.query_metrics import QueryMetrics, count_refused
 from starling_spark.session.running import Follower, Running
@@ -36,7 +38,7 @@ def run_lake(settings: LakeSettings, stopping: Event) -> None:
         stack.callback(group.close)
         health.start()
         stack.callback(health.stop)
-        spark, lake = stack.enter_context(opened(settings))
+        spark, lake = stack.enter_context(opened(settings, Ending(settings.failpoint, COMMITS).passed))
         tables = lake_tables(settings)
         reread = partial(kafka_spans, spark, settings.kafka.brokers)
         source = Source(Registry(settings.registry.url), settings.registry.url)

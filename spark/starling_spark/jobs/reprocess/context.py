@@ -84,10 +84,10 @@ class Tables:
 
     def append(self, table: str, rows: DataFrame, partitions: list[int]) -> None:
         """Append the rows of these partitions, unless the table has them already."""
-        had = self.lake.position(table)
+        tip = self.lake.tip(table)
         own = {("partition", number): 1 for number in partitions}
-        if not had.keys() >= own.keys():
-            self.lake.append(table, rows, _and(had, own))
+        if not tip.position.keys() >= own.keys():
+            self.lake.append(table, rows, _and(tip.position, own), tip)
 
 
 def _and(had: Position, own: Position) -> Position:

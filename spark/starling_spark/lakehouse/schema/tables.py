@@ -66,6 +66,8 @@ PROPERTIES: Final[Mapping[str, str]] = MappingProxyType(
         "format-version": "2",
         # A task writes its own rows: a shuffle costs more than it saves in a small batch, and compaction merges the files.
         "write.distribution-mode": "none",
+        # Rows that Iceberg's writer wrote are staged, and published with their position behind the fence.
+        "write.wap.enabled": "true",
         "write.metadata.delete-after-commit.enabled": "true",
         "write.metadata.previous-versions-max": "50",
     }
