@@ -1,6 +1,7 @@
 """A real broker with TLS, passwords, certificates of clients and access control, beside an open door for the test itself."""
 
 import re
+import ssl
 import subprocess
 from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
@@ -9,12 +10,14 @@ from pathlib import Path
 from typing import NamedTuple
 
 from confluent_kafka.admin import AdminClient
+from confluent_kafka.admin._config import AlterConfigOpType, ConfigEntry, ConfigResource
 from confluent_kafka.admin._scram import (
     ScramCredentialInfo,
     ScramMechanism,
     UserScramCredentialAlteration,
     UserScramCredentialUpsertion,
 )
+from cryptography import x509
 
 from starling_common.testing import eventually, free_port
 from starling_local.java import find_java
@@ -106,6 +109,33 @@ class Secured:
     def as_user(self, name: str, password: str = PASSWORD) -> dict[str, str]:
         """Return the environment of a service with the password of this user."""
         return self.with_password(STARLING_KAFKA__SASL_USERNAME=name, STARLING_KAFKA__SASL_PASSWORD=password)
+
+    @contextmanager
+    def rotated(self, authority: Authority, certificate: Path) -> Iterator[None]:
+        """Give the running broker a certificate of another authority for clients with passwords; take it back after the block.
+
+        `certificate`: the path of its file.
+        """
+        certificate.write_bytes(b"".join(reversed(authority.issue("broker"))))
+        self._alter(str(certificate), AlterConfigOpType.SET)
+        try:
+            subject = x509.load_pem_x509_certificate(authority.certificate).subject
+            eventually(lambda: self._issuer() == subject)
+            yield
+        finally:
+            self._alter(None, AlterConfigOpType.DELETE)
+
+    def _alter(self, path: str | None, operation: AlterConfigOpType) -> None:
+        entry = ConfigEntry("listener.name.password.ssl.keystore.location", path, incremental_operation=operation)
+        resource = ConfigResource(ConfigResource.Type.BROKER, "1", incremental_configs=[entry])
+        admin = AdminClient({"bootstrap.servers": self.opened})  # kept: without it the answers are given up
+        for done in admin.incremental_alter_configs([resource]).values():
+            done.result()
+
+    def _issuer(self) -> x509.Name:
+        """Return the issuer of the certificate that a new connection gets."""
+        host, _, port = self.password.rpartition(":")
+        return x509.load_pem_x509_certificate(ssl.get_server_certificate((host, int(port))).encode()).issuer
 
     def decisions(self) -> set[Decision]:
         """Return every request of a named user that the broker has allowed or refused since its start."""

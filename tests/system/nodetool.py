@@ -44,12 +44,18 @@ class Nodetool:
 @contextmanager
 def nodetool(instance: Instance, home: Path) -> Iterator[Nodetool]:
     """Yield nodetool for a running instance. Needs a JDK: a JRE has no jcmd."""
+    report = instance.report()
+    assert report is not None
+    with nodetool_of(next(part.pid for part in report.parts if part.name == "cassandra"), home) as found:
+        yield found
+
+
+@contextmanager
+def nodetool_of(pid: int | None, home: Path) -> Iterator[Nodetool]:
+    """Yield nodetool for the node with this process id. Needs a JDK."""
     java, port = find_java(), free_port()
     jcmd = java.home / "bin/jcmd"
     assert jcmd.exists(), f"{jcmd} is missing: install a JDK 17 (Debian: openjdk-17-jdk-headless)"
-    report = instance.report()
-    assert report is not None
-    pid = next(part.pid for part in report.parts if part.name == "cassandra")
     agent = {"host": _HOST, "port": port, "rmi.port": port, "authenticate": "false", "ssl": "false"}
     _run(str(jcmd), str(pid), "ManagementAgent.start", *(f"jmxremote.{name}={value}" for name, value in agent.items()))
     try:

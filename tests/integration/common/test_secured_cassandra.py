@@ -7,6 +7,8 @@ from dataclasses import dataclass
 from pathlib import Path
 
 import pytest
+from cassandra import OperationTimedOut
+from cassandra.cluster import NoHostAvailable, Session
 from pydantic import SecretStr, ValidationError
 
 from starling_common.cassandra.sessions import DatabaseUnavailable, open_session
@@ -19,6 +21,7 @@ from starling_local.stack.parts.jvm_cassandra import cassandra_part
 from starling_local.testing import free_base
 from tests.certificates import Authority
 from tests.processes import end
+from tests.system.nodetool import nodetool_of
 
 _SECURED = """\
 authenticator:
@@ -38,6 +41,8 @@ client_encryption_options:
 class Node:
     settings: Cassandra
     foreign_authority: str
+    pid: int
+    keystore: Path
 
 
 @contextmanager
@@ -63,7 +68,7 @@ def _running(home: Path) -> Iterator[Node]:
             ssl_ca_file=str(home / "authority.pem"),
         )  # fmt: skip
         try:
-            yield Node(settings, str(home / "foreign.pem"))
+            yield Node(settings, str(home / "foreign.pem"), process.pid, home / "node.p12")
         finally:
             end(process)
 
@@ -110,3 +115,38 @@ def test_files_without_tls_are_refused() -> None:
         Cassandra(contact_points="a", ssl_ca_file="ca.pem")
     with pytest.raises(ValidationError, match="ssl_certificate_file and ssl_key_file belong together"):
         Cassandra(contact_points="a", ssl=True, ssl_key_file="key.pem")
+
+
+@pytest.mark.long
+def test_the_certificate_of_a_node_is_rotated_while_a_session_is_open(node: Node, tmp_path: Path) -> None:
+    """The steps of docs/explanation/security.md. The last test: the node keeps the new certificate."""
+    authority, both, new = Authority("The next authority"), tmp_path / "both.pem", tmp_path / "new.pem"
+    old = Path(str(node.settings.ssl_ca_file))
+    both.write_bytes(old.read_bytes() + authority.certificate)
+    new.write_bytes(authority.certificate)
+
+    def trusting(path: Path) -> Cassandra:
+        return node.settings.model_copy(update={"ssl_ca_file": str(path)})
+
+    session = open_session(trusting(both))
+    try:
+        node.keystore.write_bytes(authority.keystore("node", "keystore"))
+        with nodetool_of(node.pid, tmp_path) as run:
+            run("reloadssl")
+            with pytest.raises(DatabaseUnavailable, match="certificate verify failed"):
+                open_session(trusting(old))
+            assert session.execute("SELECT release_version FROM system.local").one() is not None  # open connections continue
+            # Every connection is closed: the session opens new ones, which meet the new certificate.
+            run("disablebinary")
+            run("enablebinary")
+        eventually(lambda: _answers(session), 120)
+    finally:
+        session.cluster.shutdown()
+    assert _version(trusting(new)) is not None
+
+
+def _answers(session: Session) -> bool:
+    try:
+        return session.execute("SELECT release_version FROM system.local").one() is not None
+    except (NoHostAvailable, OperationTimedOut):
+        return False

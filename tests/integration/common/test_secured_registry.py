@@ -22,9 +22,12 @@ PASSWORD = "of the registry"
 
 @dataclass(frozen=True)
 class Proxy:
+    """`context`: of the running server, for its next connections."""
+
     url: str
     authority: Path
     foreign_authority: Path
+    context: ssl.SSLContext
 
 
 def _handler(target: str) -> type[BaseHTTPRequestHandler]:
@@ -77,7 +80,7 @@ def proxy(stack: Stack, tmp_path: Path) -> Iterator[Proxy]:
     server.daemon_threads = True
     thread = Thread(target=server.serve_forever, args=(0.05,), daemon=True)
     thread.start()
-    yield Proxy(f"https://127.0.0.1:{server.server_port}{place.path}", paths["authority"], paths["foreign"])
+    yield Proxy(f"https://127.0.0.1:{server.server_port}{place.path}", paths["authority"], paths["foreign"], context)
     server.shutdown()
     server.server_close()
     thread.join()
@@ -110,3 +113,22 @@ def test_a_refusal_has_its_reason(proxy: Proxy, secure: pytest.MonkeyPatch, vari
     registry_security.cache_clear()
     with pytest.raises(RegistryUnavailable, match=message):
         Registry(proxy.url).newest("ingest.track")
+
+
+def test_certificates_are_rotated_while_a_client_is_used(proxy: Proxy, secure: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    """The steps of docs/explanation/security.md. Each call reads the file of authorities, so no process restarts."""
+    authority, trusted, served = Authority("The next authority"), tmp_path / "trusted.pem", tmp_path / "next.pem"
+    trusted.write_bytes(proxy.authority.read_bytes())
+    secure.setenv("STARLING_REGISTRY__SSL_CA_FILE", str(trusted))
+    registry_security.cache_clear()
+    registry = Registry(proxy.url)
+    first = registry.register("rotated-value", "ClockAdvanced", "FULL_TRANSITIVE")
+
+    served.write_bytes(b"".join(authority.issue("registry")))
+    proxy.context.load_cert_chain(served)
+    with pytest.raises(RegistryUnavailable, match=r"(?i)certificate verify failed"):
+        registry.newest("rotated")
+    trusted.write_bytes(proxy.authority.read_bytes() + authority.certificate)
+    assert registry.newest("rotated")[0] == first
+    trusted.write_bytes(authority.certificate)
+    assert registry.codec("rotated", "ClockAdvanced").schema_id == first

@@ -4,6 +4,7 @@ import sys
 import time
 from pathlib import Path
 
+import pytest
 from confluent_kafka import Producer
 
 from starling_common.kafka.clients import produce_and_wait
@@ -11,12 +12,15 @@ from starling_common.kafka.topics import MEMBERSHIP, MEMBERSHIP_STATE
 from starling_common.wire import Registry
 from starling_local.java import find_java
 from starling_local.runtime import runtime_jars
+from tests.certificates import Authority
 from tests.conftest import Stack
+from tests.integration.spark.instance import Instance, wait_for
 from tests.secured_broker import secured_broker
 from tests.secured_pipeline import run, secure_installation
 from tests.unit.delivery.making import change
 
 USER = "starling-audience-report"
+START_MS = 1_700_000_000_000
 
 
 def test_a_job_reads_with_the_rights_of_its_own_user(stack: Stack, tmp_path: Path) -> None:
@@ -43,3 +47,36 @@ def test_a_job_reads_with_the_rights_of_its_own_user(stack: Stack, tmp_path: Pat
     assert {one for one in own if one.outcome == "Denied"} == set()
     assert {one.name for one in own if one.operation == "READ"} == {MEMBERSHIP, MEMBERSHIP_STATE}
     assert {one.resource for one in own} == {"Topic"}
+
+
+@pytest.mark.long
+def test_certificates_are_rotated_while_a_query_runs(stack: Stack, tmp_path: Path) -> None:
+    """The steps of docs/explanation/security.md with the query of computed traits: every event counts once."""
+    authority, both, new = Authority("The next authority"), tmp_path / "both.pem", tmp_path / "new.pem"
+    with secured_broker(tmp_path / "broker") as broker:
+        both.write_bytes(broker.authority.read_bytes() + authority.certificate)
+        new.write_bytes(authority.certificate)
+        instance = Instance(broker.opened, stack.registry_url, tmp_path)
+        instance.deploy()
+        try:
+            instance.start(**broker.with_password(STARLING_KAFKA__SSL_CA_FILE=str(both)))
+            wait_for(instance.is_ready, 300, instance.log_tail)
+            instance.define("orders", {"event": "Order Completed"})
+            instance.event("ann", START_MS)
+            instance.settle()
+            assert instance.values() == {("ann", "orders"): 1}
+
+            with broker.rotated(authority, tmp_path / "broker.pem"):
+                instance.event("ann", START_MS + 1)
+                instance.settle()  # the query goes on
+                assert instance.values() == {("ann", "orders"): 2}
+                assert instance.stop() == 0
+
+                instance.start(**broker.with_password(STARLING_KAFKA__SSL_CA_FILE=str(new)))
+                wait_for(instance.is_ready, 300, instance.log_tail)
+                instance.event("ann", START_MS + 2)
+                instance.settle()
+                assert instance.values() == {("ann", "orders"): 3}
+                assert instance.stop() == 0
+        finally:
+            instance.remove()
