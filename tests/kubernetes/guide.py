@@ -30,7 +30,7 @@ session.cluster.shutdown()
 
 
 class Block(NamedTuple):
-    """A block of the page, under its heading. `own`: its paragraph says that it is the operator's own."""
+    """A block of the page, under its heading. `own`: its paragraph states that it is the operator's own."""
 
     heading: str
     kind: str
