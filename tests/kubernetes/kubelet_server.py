@@ -1,6 +1,6 @@
 """What the API server asks a kubelet: the logs of a container, and a command in it, as `kubectl logs` and `kubectl exec` need them.
 
-`exec` is a WebSocket with the protocol v5.channel.k8s.io: kubectl does, and an API server without the feature
+`exec` is a WebSocket with the protocol v5.channel.k8s.io: kubectl asks for it, and an API server without the feature
 TranslateStreamCloseWebsocketRequests passes its stream on as it is.
 """
 
