@@ -14,7 +14,7 @@ WANTED_MAJOR = 17
 
 @dataclass(frozen=True, slots=True)
 class Java:
-    """A Java installation. Shape: `command` is the path of its `java`, `home` its JAVA_HOME, `build` what it prints of itself."""
+    """A Java installation. Shape: `command` is the path of its `java`, `home` its JAVA_HOME, `build` its exact version."""
 
     command: str
     home: Path
@@ -43,12 +43,16 @@ def find_java() -> Java:
         )
     if major != WANTED_MAJOR:
         raise JavaError(f"{command} is Java {major}, but Java {WANTED_MAJOR} is needed: {_CURE}")
-    # Java prints JAVA_TOOL_OPTIONS, if set, in a line of its own.
-    build = "\n".join(line for line in text.splitlines() if not line.startswith("Picked up "))
-    return Java(command, Path(command).resolve().parent.parent, build)
+    return Java(command, Path(command).resolve().parent.parent, parse_build(text))
 
 
 def parse_major(text: str) -> int | None:
     """Return the major version in the output of `java -version`; None if it names none. `1.8.0` is 8."""
     found = re.search(r'version "(?:1\.)?(\d+)', text)
     return int(found.group(1)) if found else None
+
+
+def parse_build(text: str) -> str:
+    """Return the build in the output of `java -version`; empty if it names none. The output also depends on options of Java."""
+    found = re.search(r"\(build ([^,)]+)", text)
+    return found.group(1) if found else ""

@@ -4,7 +4,7 @@ from pathlib import Path
 import pytest
 
 from starling_local import preflight
-from starling_local.java import JavaError, find_java, parse_major
+from starling_local.java import JavaError, find_java, parse_build, parse_major
 
 GIB = 1024**3
 
@@ -101,3 +101,10 @@ def test_all_problems_are_reported_together(monkeypatch: pytest.MonkeyPatch, tmp
         taken.listen()
         found = preflight.problems(tmp_path / "a;b", {"api": taken.getsockname()[1]}, fetching=True, whole_stack=False)
     assert [fault.split()[0] for fault in found] == ["Java", "mvn", "the", "port"]
+
+
+def test_the_build_of_java_does_not_depend_on_its_options() -> None:
+    mixed = "OpenJDK Runtime Environment (build 17.0.15+6)\nOpenJDK 64-Bit Server VM (build 17.0.15+6, mixed mode, sharing)"
+    assert parse_build(mixed) == "17.0.15+6"
+    assert parse_build(f"Picked up JAVA_TOOL_OPTIONS: -Xint\n{mixed.replace('mixed', 'interpreted')}") == "17.0.15+6"
+    assert parse_build("java: not found") == ""
