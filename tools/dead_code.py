@@ -52,6 +52,8 @@ ALLOWED: Final[Mapping[str, str]] = {
     # driver and framework objects
     "bulk_states.py:userKey": "protobuf serialises the field",
     "bulk_states.py:stateName": "protobuf serialises the field",
+    "fence.py:implements": "Py4J reads it",
+    "test_node.py:verify_mode": "ssl reads it",
     "spark_state.py:init": _SPARK,
     "spark_state.py:timerValues": _SPARK,
     "test_commands.py:whitespace_split": "shlex reads it",
