@@ -3,6 +3,8 @@
 import re
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import closing
+from email import message_from_bytes
+from email.policy import default
 from pathlib import Path
 from signal import SIGKILL
 from typing import Any, Final
@@ -198,7 +200,8 @@ def test_the_demo_equals_pandas_on_a_release_with_every_component(
 
         # A link of a mail begins with the address of the tracker, whose Service answers it.
         _, mail = mailbox.mails[0]
-        found = re.search(rf"{re.escape(TRACKER)}(/\S+)", mail.decode())
+        text = message_from_bytes(mail, policy=default).get_body(("plain",))
+        found = None if text is None else re.search(rf"{re.escape(TRACKER)}(/\S+)", text.get_content())
         assert found is not None, mail
         page = httpx.get(url("tracker") + found[1], timeout=60)
         assert page.is_success, page.text
