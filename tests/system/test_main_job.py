@@ -9,6 +9,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import Any
 
+import pytest
 from rich.console import Console
 
 from starling_cli.stream_clock import StreamClock, parse_point
@@ -98,6 +99,7 @@ def computed(platform: Platform) -> dict[str, Any]:
     return values
 
 
+@pytest.mark.long
 def test_a_value_that_ends_while_another_trait_is_added_leaves_the_profile(history: Platform) -> None:
     define(history, "/v1/computed-traits", SPENT_30D)
     define(history, "/v1/segments", MONTH_SPENDERS)

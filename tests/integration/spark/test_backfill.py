@@ -108,6 +108,7 @@ def differences(world: World) -> str:
     return "\n".join(found)
 
 
+@pytest.mark.long
 def test_backfilled_beside_live_events_and_through_a_kill_equals_there_from_the_start(
     world: World, start: Callable[[str], Worker], backfill: BackfillInstance, tmp_path: Path
 ) -> None:
