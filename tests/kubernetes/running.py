@@ -200,8 +200,8 @@ def test_the_demo_equals_pandas_on_a_release_with_every_component(
 
         # A link of a mail begins with the address of the tracker, whose Service answers it.
         _, mail = mailbox.mails[0]
-        text = message_from_bytes(mail, policy=default).get_body(("plain",))
-        found = None if text is None else re.search(rf"{re.escape(TRACKER)}(/\S+)", text.get_content())
+        plain = message_from_bytes(mail, policy=default).get_body(("plain",))
+        found = None if plain is None else re.search(rf"{re.escape(TRACKER)}(/\S+)", plain.get_content())
         assert found is not None, mail
         page = httpx.get(url("tracker") + found[1], timeout=60)
         assert page.is_success, page.text
