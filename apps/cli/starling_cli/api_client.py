@@ -115,11 +115,16 @@ class ApiClient:
         """Create the segment, or a new version if the segment exists."""
         return self.put("/v1/segments", definition)
 
-    def put(self, path: str, document: Mapping[str, Any], *, put_creates: bool = False, dry_run: bool = False) -> Mapping[str, Any]:
-        """Create the definition, or change it if it exists. `put_creates`: PUT creates one of this path, else POST does."""
+    def put(
+        self, path: str, document: Mapping[str, Any], *, put_creates: bool = False, single: bool = False, dry_run: bool = False
+    ) -> Mapping[str, Any]:
+        """Create the definition, or change it if it exists.
+
+        `put_creates`: PUT creates one of this path, else POST does. `single`: the path has one document only, without a key.
+        """
         params = {"dry_run": "true"} if dry_run else {}
-        own = f"{path}/{quote(str(document.get('key', '')), safe='')}"
-        current = self._send("GET", own) if document.get("key") else None
+        own = path if single else f"{path}/{quote(str(document.get('key', '')), safe='')}"
+        current = self._send("GET", own) if single or document.get("key") else None
         if current is not None and current.status_code != httpx.codes.NOT_FOUND:
             headers = {"If-Match": current.headers.get("etag", "*")}
             return self._call("PUT", own, json=document, params=params, headers=headers)
@@ -139,9 +144,9 @@ class ApiClient:
         """Yield every definition under the path that is not archived; reads page by page."""
         return self._pages(path)
 
-    def definition(self, path: str, key: str) -> Mapping[str, Any] | None:
-        """Return one definition; None if the key was never used."""
-        answer = self._send("GET", f"{path}/{quote(key, safe='')}")
+    def definition(self, path: str, key: str | None) -> Mapping[str, Any] | None:
+        """Return one definition; None if the key was never used. `key`: None for the only document of a path."""
+        answer = self._send("GET", path if key is None else f"{path}/{quote(key, safe='')}")
         return None if answer.status_code == httpx.codes.NOT_FOUND else _document(answer)
 
     def document(self, *place: str) -> Mapping[str, Any]:

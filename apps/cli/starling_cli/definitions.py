@@ -22,17 +22,22 @@ class Halt(NamedTuple):
 
 
 class Kind(NamedTuple):
-    """One kind of definition. `name` as in the lines; `path` of the API; `put_creates`: whether PUT creates one, else POST."""
+    """One kind of definition. `name` as in the lines; `path` of the API; `put_creates`: whether PUT creates one, else POST.
+
+    `single`: whether an installation has at most one, without a key, at the path itself.
+    """
 
     name: str
     path: str
     put_creates: bool = False
     halt: Halt | None = None
+    single: bool = False
 
 
 SEGMENT: Final = Kind("segment", "/v1/segments", halt=Halt("paused", "pause", "resume", "resumed"))
 WEBHOOK: Final = Kind("webhook", "/v1/webhooks")
 TARGET: Final = Kind("target", "/v1/targets", halt=Halt("disabled", "disable", "enable", "enabled"))
+POLICY: Final = Kind("policy", "/v1/policy", put_creates=True, single=True)
 CAMPAIGN: Final = Kind("campaign", "/v1/campaigns")
 KINDS: Final = (
     Kind("list", "/v1/lists", put_creates=True),
@@ -42,6 +47,7 @@ KINDS: Final = (
     SEGMENT,
     WEBHOOK,
     TARGET,
+    POLICY,
     CAMPAIGN,
 )
 """Every kind; a definition refers to those of earlier kinds only, and a segment to other segments too."""
@@ -65,8 +71,13 @@ class Definition(NamedTuple):
 
     @property
     def title(self) -> str:
-        """Return kind and key."""
-        return f"{self.kind.name} {self.document.get('key')}"
+        """Return kind and key, of a single one the kind."""
+        return self.kind.name if self.kind.single else f"{self.kind.name} {self.key}"
+
+    @property
+    def key(self) -> str:
+        """Return the key of the document; that of a single one is its kind."""
+        return self.kind.name if self.kind.single else str(self.document["key"])
 
 
 def portable(document: Document) -> dict[str, Any]:
@@ -76,7 +87,10 @@ def portable(document: Document) -> dict[str, Any]:
 
 def exported(kind: Kind, document: Document) -> Definition:
     """Return the definition of a response of the API."""
-    return Definition(kind, portable(document), is_halted(kind, document))
+    found = portable(document)
+    if kind.single:
+        found.pop("key", None)
+    return Definition(kind, found, is_halted(kind, document))
 
 
 def is_halted(kind: Kind, document: Document) -> bool:
@@ -129,8 +143,8 @@ def read_secrets(text: str) -> dict[str, dict[str, str]]:
 
 def ordered(definitions: Iterable[Definition]) -> list[Definition]:
     """Return the definitions by kind and key, and each segment after those that it uses."""
-    by_key = sorted(definitions, key=lambda one: (KINDS.index(one.kind), str(one.document.get("key"))))
-    segments = {str(one.document.get("key")): one for one in by_key if one.kind is SEGMENT}
+    by_key = sorted(definitions, key=lambda one: (KINDS.index(one.kind), one.key))
+    segments = {one.key: one for one in by_key if one.kind is SEGMENT}
     placed: dict[str, Definition] = {}
     for key in segments:
         _place(key, segments, placed, frozenset())
@@ -175,7 +189,7 @@ def file_of(definition: Definition) -> tuple[str, str]:
     """Return the path of the definition below a directory, and its text on several lines: for a directory in version control."""
     [line] = lines([definition])
     text = json.dumps(json.loads(line), ensure_ascii=False, sort_keys=True, indent=2)
-    return f"{definition.kind.name}/{definition.document['key']}.json", f"{text}\n"
+    return f"{definition.kind.name}/{definition.key}.json", f"{text}\n"
 
 
 def read_lines(text: str) -> list[Definition]:
@@ -234,9 +248,9 @@ def _definition(place: str, text: str) -> Definition:
     if not isinstance(parsed, dict) or parsed.get("kind") not in kinds:
         raise NotPossible(f'{place}: "kind" must be one of {", ".join(kinds)}')
     document = parsed.get("document")
-    if not isinstance(document, dict) or not isinstance(document.get("key"), str):
-        raise NotPossible(f'{place}: "document" must be an object with a key')
     kind = kinds[parsed["kind"]]
+    if not isinstance(document, dict) or not (kind.single or isinstance(document.get("key"), str)):
+        raise NotPossible(f'{place}: "document" must be an object{"" if kind.single else " with a key"}')
     fields = ["kind", "document", *([] if kind.halt is None else [kind.halt.status])]
     unknown = sorted(parsed.keys() - set(fields))
     if unknown:

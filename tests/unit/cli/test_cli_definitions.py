@@ -29,6 +29,7 @@ CAMPAIGN = {
     "key": "welcome", "name": "Welcome", "trigger": {"enter": "buyers"}, "channel": "email", "target": "smtp",
     "variants": [{"key": "a", "weight": 100, "content": {"subject": "Hello", "text": "Hello {{ user_id }}"}}],
 }  # fmt: skip
+POLICY = {"timezone": "Asia/Tokyo", "quiet_hours": {"from": "21:00", "to": "08:00"}, "caps": [{"limit": 3, "per": "7d"}]}
 SECRETS = {
     "target smtp": {"/password": SMTP["password"], "/callbacks/secret": "s3cret-of-callbacks"},
     "target sales": {"/url": SLACK["url"]},
@@ -134,8 +135,9 @@ def test_a_refused_definition_does_not_stop_the_others(file: Path, monkeypatch: 
     ("text", "message"),
     [
         ("{", "line 1 is not JSON"),
-        ("\n[]", "line 2: .kind. must be one of list, event-type, computed-trait, view, segment, webhook, target, campaign"),
-        ('{"kind": "policy"}', "must be one of"),
+        ("\n[]", "line 2: .kind. must be one of list, event-type, .*, webhook, target, policy, campaign"),
+        ('{"kind": "policies"}', "must be one of"),
+        ('{"kind": "policy"}', "line 1: .document. must be an object$"),
         ('{"kind": "campaign", "document": {"key": "a"}, "paused": true}', "'paused' is unknown; the fields are kind, document$"),
         ('{"kind": "target", "document": {"key": "a"}, "disabled": "no"}', ".disabled. must be true or false"),
         ('{"kind": "list", "document": {"name": "x"}}', "line 1: .document. must be an object with a key"),
@@ -251,6 +253,27 @@ def test_targets_and_campaigns_are_moved_and_their_secrets_given_to_the_import(
     assert {line.partition(":")[2].strip() for line in again.stdout.splitlines()} == {"unchanged"}
     file.write_text(file.read_text().replace('"disabled": true, ', ""))
     assert "target sales: enabled\n" in run(monkeypatch, other, "apply", str(file)).stdout
+
+
+def test_the_policy_is_moved_with_the_campaigns(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    world, other, directory = with_targets(), World(), tmp_path / "git"
+    assert call(world, "PUT", "/v1/policy", json=POLICY).status_code == 200
+    text = exported(monkeypatch, world)
+    lines = [json.loads(line) for line in text.splitlines()]
+    assert [line["kind"] for line in lines[-2:]] == ["policy", "campaign"]
+    assert lines[-2]["document"] == POLICY
+    run(monkeypatch, world, "export", "--to", str(directory))
+    policy = directory / "policy" / "policy.json"
+    assert json.loads(policy.read_text()) == lines[-2]
+
+    assert rows(run(monkeypatch, other, "plan", str(policy.parent))) == [["policy", "new"]]
+    assert other.published == []
+    assert run(monkeypatch, other, "apply", str(policy.parent)).stdout == "policy: created\n"
+    assert run(monkeypatch, other, "apply", str(policy.parent)).stdout == "policy: unchanged\n"
+    policy.write_text(policy.read_text().replace("21:00", "22:00"))
+    assert rows(run(monkeypatch, other, "plan", str(policy.parent))) == [["policy", "changed"]]
+    assert run(monkeypatch, other, "apply", str(policy.parent)).stdout == "policy: changed, version 2\n"
+    assert json.loads(exported(monkeypatch, other))["document"]["quiet_hours"]["from"] == "22:00"
 
 
 def test_a_new_target_whose_secret_is_missing_is_refused_with_its_campaign(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:

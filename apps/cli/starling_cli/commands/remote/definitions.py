@@ -16,6 +16,7 @@ from starling_cli.definitions import (
     SEGMENT,
     WEBHOOK,
     Definition,
+    Kind,
     exported,
     file_of,
     is_halted,
@@ -33,8 +34,8 @@ from starling_local.errors import NotPossible, UserError
 
 definitions_app = typer.Typer(
     no_args_is_help=True,
-    help="Export, plan and apply segments, computed traits, views in SQL, event types, lists, webhooks, targets and campaigns of "
-    "the local instance, or of the installation of --url or --context.",
+    help="Export, plan and apply segments, computed traits, views in SQL, event types, lists, webhooks, targets, campaigns "
+    "and the policy of the local instance, or of the installation of --url or --context.",
 )
 
 File = Annotated[
@@ -70,7 +71,7 @@ def export_definitions(
     Members of lists and secrets are not contained: the places of those that `apply` needs are listed on standard error.
     """
     api = api_at(data_dir)
-    found = ordered(exported(kind, document) for kind in KINDS for document in api.definitions(kind.path))
+    found = ordered(exported(kind, document) for kind in KINDS for document in _stored(api, kind))
     for one in found:
         for pointer in missing_secrets(one):
             print_error(f"a secret is left out: {one.title}, {pointer}")
@@ -93,9 +94,9 @@ def plan_definitions(file: File, secrets: Secrets = None, data_dir: DataDir = No
     refused = []
     for one in definitions:
         try:
-            current = api.definition(one.kind.path, str(one.document["key"]))
+            current = _current(api, one)
             if current is None:
-                new.add(str(one.document["key"]))
+                new.add(one.key)
             change, enter, leave = _planned(api, one, current, new)
         except ApiRefused as cause:
             refused.append(f"{one.title}: {cause}")
@@ -166,7 +167,7 @@ def _planned(api: ApiClient, one: Definition, current: Any, new: set[str]) -> tu
     if one.kind is not SEGMENT or planned.get("where") == current.get("where"):
         return change, "", ""
     try:
-        found = api.diff(str(one.document["key"]), one.document)
+        found = api.diff(one.key, one.document)
     except ApiRefused:  # the definition is valid, and its people cannot be counted now
         return change, _UNKNOWN, _UNKNOWN
     return change, _estimate(found["enter"]), _estimate(found["leave"])
@@ -187,7 +188,7 @@ def _estimate(found: Any) -> str:
 
 
 def _applied(api: ApiClient, one: Definition) -> str:
-    current = api.definition(one.kind.path, str(one.document["key"]))
+    current = _current(api, one)
     made = current
     # A change enables a disabled target: an equal document must not be one.
     if current is None or not is_halted(one.kind, current) or portable(_put(api, one, dry_run=True)) != portable(current):
@@ -196,8 +197,21 @@ def _applied(api: ApiClient, one: Definition) -> str:
     return ", ".join(changes) or "unchanged"
 
 
+def _stored(api: ApiClient, kind: Kind) -> Iterator[Any]:
+    """Yield the documents of a kind that are not archived."""
+    if not kind.single:
+        yield from api.definitions(kind.path)
+    elif (found := api.definition(kind.path, None)) is not None:
+        yield found
+
+
+def _current(api: ApiClient, one: Definition) -> Any:
+    """Return the stored document with the key of the definition; None if there is none."""
+    return api.definition(one.kind.path, None if one.kind.single else one.key)
+
+
 def _put(api: ApiClient, one: Definition, *, dry_run: bool = False) -> Any:
-    return api.put(one.kind.path, one.document, put_creates=one.kind.put_creates, dry_run=dry_run)
+    return api.put(one.kind.path, one.document, put_creates=one.kind.put_creates, single=one.kind.single, dry_run=dry_run)
 
 
 def _changes(api: ApiClient, one: Definition, current: Any, made: Any) -> Iterator[str]:
@@ -208,15 +222,14 @@ def _changes(api: ApiClient, one: Definition, current: Any, made: Any) -> Iterat
     status = _status_change(one, made)
     if status is not None:
         action, what = status
-        api.act(one.kind.path.removeprefix("/v1/"), str(one.document["key"]), action)
+        api.act(one.kind.path.removeprefix("/v1/"), one.key, action)
         yield what
 
 
 def _created(one: Definition) -> str:
-    key = one.document["key"]
     if one.kind is WEBHOOK:
         return "created, with a new secret: `GET` does not show it, rotate it to get one"
-    return f"created as a draft: `starling campaigns activate {key}` starts it" if one.kind is CAMPAIGN else "created"
+    return f"created as a draft: `starling campaigns activate {one.key}` starts it" if one.kind is CAMPAIGN else "created"
 
 
 def _status_change(one: Definition, current: Any) -> tuple[str, str] | None:
