@@ -214,7 +214,7 @@ class Pod(threading.Thread):
         """Run the hook of a worker that may be scaled in: the one hook that is a command."""
         *module, stateful_set = command
         assert module == ["python", "-m", "starling_stream.worker.scaled_in"], command
-        account = self._kubelet.mounts(self)[_ACCOUNT]
+        account = self._kubelet.directories(self)[_ACCOUNT]
         scaled_in.main([stateful_set], container.variables, account, lambda: container.process.send_signal(signal.SIGUSR1))
 
     def _end(self, container: Container, grace_seconds: float) -> int:
@@ -352,7 +352,9 @@ class ProcessKubelet:
                 found |= self._data(kind, namespace, reference["name"])
         for variable in container.get("env", ()):
             found[variable["name"]] = self._value(variable, pod)
-        mounts = self.mounts(pod)
+        for volume in pod.spec.get("volumes", ()):
+            self._fill(volume, pod)
+        mounts = self.directories(pod)
         adapt = self._adaptation(pod, mounts)
         server = urlsplit(self._plane.url)
         path = os.pathsep.join([str(Path(sys.executable).parent), str(self._java / "bin"), os.environ["PATH"]])
@@ -382,15 +384,20 @@ class ProcessKubelet:
         data = self.api.get({"apiVersion": "v1", "kind": kind, "metadata": metadata}).get("data", {})
         return data if kind == "ConfigMap" else {key: b64decode(value).decode() for key, value in data.items()}
 
-    def mounts(self, pod: Pod) -> dict[str, Path]:
-        """Return the directory of each mount, by its path in the container."""
-        directories = {volume["name"]: self._volume(volume, pod) for volume in pod.spec.get("volumes", ())}
-        return {mount["mountPath"]: directories[mount["name"]] for mount in pod.container.get("volumeMounts", ())}
+    def directories(self, pod: Pod) -> dict[str, Path]:
+        """Return the directory of each mount, by its path in the container. Nothing is read: a pod may outlive its objects."""
+        volumes = {volume["name"]: self._directory(volume, pod) for volume in pod.spec.get("volumes", ())}
+        return {mount["mountPath"]: volumes[mount["name"]] for mount in pod.container.get("volumeMounts", ())}
 
-    def _volume(self, volume: Manifest, pod: Pod) -> Path:
-        directory: Path = pod.directory / "volumes" / volume["name"]
+    def _directory(self, volume: Manifest, pod: Pod) -> Path:
         if "persistentVolumeClaim" in volume:
-            directory = self.directory / "claims" / f"{pod.namespace}-{volume['persistentVolumeClaim']['claimName']}"
+            return self.directory / "claims" / f"{pod.namespace}-{volume['persistentVolumeClaim']['claimName']}"
+        found: Path = pod.directory / "volumes" / volume["name"]
+        return found
+
+    def _fill(self, volume: Manifest, pod: Pod) -> None:
+        """Make the directory of a volume, and write what the server has for it now. Raises: Refused."""
+        directory = self._directory(volume, pod)
         directory.mkdir(parents=True, exist_ok=True)
         if "projected" in volume:
             self._write_account(pod, directory)
@@ -401,7 +408,6 @@ class ProcessKubelet:
                 items = {item["key"]: item["path"] for item in source.get("items", ())} or {key: key for key in data}
                 for key, path in items.items():
                     (directory / path).write_text(data[key])
-        return directory
 
     def _write_account(self, pod: Pod, directory: Path) -> None:
         """Write the token of the pod's service account with what a client needs beside it, and a kubeconfig of the same."""
