@@ -2,6 +2,7 @@
 
 from typing import Any
 
+import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -220,13 +221,13 @@ def test_a_full_lane_of_a_prompt_target_holds_and_of_a_slow_one_postpones() -> N
     fill(lanes, 101)
     [running] = take_all(lanes)
     assert lanes.admission(item(), 1.0) is Admission.HOLD
-    assert lanes.admission(item(), 3.0) is Admission.POSTPONE  # an attempt hangs
+    assert lanes.admission(item(), 3.0) is Admission.SLOW  # an attempt hangs
     lanes.finish((running,), 3.0)
     assert lanes.admission(item(), 3.0) is Admission.HOLD
     for _ in range(9):
         [running] = take_all(lanes, 3.0)
         lanes.finish((running,), 13.0)
-    assert lanes.admission(item(), 13.0) is Admission.POSTPONE  # by the mean of its attempts
+    assert lanes.admission(item(), 13.0) is Admission.SLOW  # by the mean of its attempts
 
 
 def test_a_slow_target_keeps_the_first_64_messages_in_memory() -> None:
@@ -242,6 +243,46 @@ def test_a_slow_target_keeps_the_first_64_messages_in_memory() -> None:
     assert len(lanes) == 199
 
 
+def test_messages_of_a_slow_target_have_their_turns_by_its_throughput() -> None:
+    lanes = Lanes(16, 64 * MEGABYTE, 1000)  # four attempts of one target at once
+    fill(lanes, 64 + 4 * 20)
+    for now in range(0, 40, 2):  # each attempt takes two seconds, so two messages a second leave the lane
+        for running in take_all(lanes, float(now)):
+            lanes.finish((running,), now + 2.0)
+    assert len(lanes) == 64
+    running = take_all(lanes, 40.0)
+    assert len(running) == 4
+    assert lanes.admission(item(), 40.0) is Admission.ENTER
+    fill(lanes, 4)
+    assert lanes.admission(item(), 40.0) is Admission.SLOW
+    turns = [lanes.slow_seconds(item(), 40.0) for _ in range(100)]
+    assert turns[0] == pytest.approx(64.5 / 2, rel=0.15)  # after those that wait
+    assert turns[-1] - turns[0] == pytest.approx(99 / 2, rel=0.15)  # and after those before
+    for one in running:
+        lanes.finish((one,), 42.0)
+    take_all(lanes, 60.0)
+    assert lanes.slow_seconds(item(), 60.0) == pytest.approx(turns[-1] - 20.0 + 0.5, rel=0.15)
+    assert max(lanes.slow_seconds(item(), 60.0) for _ in range(10_000)) == 1800.0
+
+
+def test_one_attempt_that_hangs_costs_a_target_no_more_than_its_slot() -> None:
+    lanes = Lanes(16, 64 * MEGABYTE, 1000)
+    fill(lanes, 200)
+    hanging, *others = take_all(lanes)
+    while len(lanes) > 64:
+        for running in others:
+            lanes.finish((running,), 0.01)
+        others = take_all(lanes, 0.0)
+    for running in others:
+        lanes.finish((running,), 0.01)
+    others = take_all(lanes, 5.0)
+    fill(lanes, 4)
+    assert lanes.admission(item(), 5.0) is Admission.SLOW
+    turns = [lanes.slow_seconds(item(), 5.0) for _ in range(1000)]
+    assert turns[-1] < (64 + 1000) * 0.01 / 3 + 0.1
+    lanes.finish((hanging,), 10.0)
+
+
 def test_the_wait_for_the_broker_makes_no_target_slow_and_that_for_the_endpoint_does() -> None:
     lanes = Lanes(4, 64 * MEGABYTE, 100)
     fill(lanes, 101)
@@ -250,7 +291,7 @@ def test_the_wait_for_the_broker_makes_no_target_slow_and_that_for_the_endpoint_
     assert lanes.admission(item(), 30.0) is Admission.HOLD
     lanes.run_clock((running,), 30.0)
     assert lanes.admission(item(), 31.0) is Admission.HOLD
-    assert lanes.admission(item(), 33.0) is Admission.POSTPONE
+    assert lanes.admission(item(), 33.0) is Admission.SLOW
     lanes.stop_clock((running,), 33.0)
     assert lanes.admission(item(), 60.0) is Admission.HOLD
     lanes.finish((running,), 90.0)  # three seconds of the endpoint count, and not the ninety
@@ -259,7 +300,7 @@ def test_the_wait_for_the_broker_makes_no_target_slow_and_that_for_the_endpoint_
         [running] = take_all(lanes, 90.0)
         lanes.stop_clock((running,), 100.0)
         lanes.finish((running,), 200.0)
-    assert lanes.admission(item(), 200.0) is Admission.POSTPONE
+    assert lanes.admission(item(), 200.0) is Admission.SLOW
 
 
 def test_the_memory_of_one_target_is_a_quarter() -> None:
@@ -365,9 +406,9 @@ def test_of_a_slow_target_the_broadcast_is_postponed_first() -> None:
     [slow] = take_all(lanes)
     bulk = of_broadcast(lanes, 100)
     plain = fill(lanes, 60)
-    assert lanes.admission(item(bulk=True), 3.0) is Admission.POSTPONE
+    assert lanes.admission(item(bulk=True), 3.0) is Admission.SLOW
     assert lanes.shed(3.0) == bulk[4:]
-    assert lanes.admission(item(), 3.0) is Admission.POSTPONE
+    assert lanes.admission(item(), 3.0) is Admission.SLOW
     lanes.finish((slow,), 3.0)
     assert lanes.drain("acme", "hook", 3.0) == plain + bulk[:4]
 

@@ -136,6 +136,8 @@ class Dispatcher:
             self._start()
         elif admission is Admission.RATED:
             self._postpone_rated(item, now)
+        elif admission is Admission.SLOW:
+            self._postpone_slow(item, now)
         else:
             self._postpone(item, _SLOW, SLOW_TARGET)
         return True
@@ -341,6 +343,11 @@ class Dispatcher:
         seconds = self._lanes.turn_seconds(item, now)
         self._publish(item, paused(item.request, _RATED, seconds, self._schedule, wall_clock_ms(), 0.0))
 
+    def _postpone_slow(self, item: Item, now: float) -> None:
+        self._postponed.labels(self._channel.name, SLOW_TARGET).inc()
+        seconds = max(self._lanes.slow_seconds(item, now), self._schedule.tiers[0])
+        self._publish(item, paused(item.request, _SLOW, seconds, self._schedule, wall_clock_ms(), 0.0))
+
     def _postpone_unreadable(self, items: Iterable[Item], target: Destination) -> None:
         """Postpone messages that cannot be signed. They are sent by a process that has the key, or after a new secret."""
         if self._unreadable.get((target.workspace, target.key)) != target.version:
@@ -366,9 +373,10 @@ class Dispatcher:
         item.settled()
 
     def _look_after(self) -> None:
-        for item in self._lanes.shed(time.monotonic()):
-            self._postpone(item, _SLOW, SLOW_TARGET)
-        self._lanes.forget_idle(time.monotonic())
+        now = time.monotonic()
+        for item in self._lanes.shed(now):
+            self._postpone_slow(item, now)
+        self._lanes.forget_idle(now)
         self._forget_circuits()
         self._waiting_messages.set(len(self._lanes))
 

@@ -13,6 +13,7 @@ from collections import OrderedDict, defaultdict, deque
 from collections.abc import Iterator
 from dataclasses import dataclass, field
 from enum import Enum
+from itertools import takewhile
 from math import inf
 from typing import Final, TypeAlias
 
@@ -29,7 +30,13 @@ _HANGING_SECONDS: Final = 2.0
 """An endpoint is slow while an attempt has taken longer."""
 
 _LEAST_WAIT_SECONDS: Final = 0.001
-"""The shortest wait for a token."""
+"""The shortest wait for a token, and the shortest mean of attempts by which the throughput of a target is estimated."""
+
+_SHARE_OF_TARGET: Final = 4
+"""The divisor of the slots that one target alone may use."""
+
+_LONGEST_TURN_SECONDS: Final = 1800.0
+"""A message of a slow target waits no longer until it is offered again."""
 
 _BEFORE_BULK: Final = 4
 """Other messages that are sent between two bulk ones."""
@@ -42,11 +49,12 @@ Batch: TypeAlias = tuple[Item, ...]
 
 
 class Admission(Enum):
-    """What becomes of a message: it enters its lane, waits outside for a moment, or is postponed, RATED until its turn."""
+    """What becomes of a message: it enters its lane, waits outside for a moment, or is postponed, SLOW and RATED until its turn."""
 
     ENTER = "enter"
     HOLD = "hold"
     POSTPONE = "postpone"
+    SLOW = "slow"
     RATED = "rated"
 
 
@@ -150,6 +158,8 @@ class _Lane:
     in_turn: bool = False
     gathers: bool = False
     """Whether it is among the lanes that `Lanes` looks at again when their next attempt is due."""
+    turn_at: float = 0.0
+    """When the last message that was postponed for slowness has its turn."""
 
     @property
     def slow_waiting(self) -> int:
@@ -160,6 +170,16 @@ class _Lane:
         """Whether waiting messages leave the lane too slowly for others to wait for them."""
         oldest = next(iter(self.running.values()), now)
         return self.mean_seconds > _SLOW_SECONDS or now - oldest > _HANGING_SECONDS
+
+    def turn_seconds(self, now: float, attempts: int) -> float:
+        """Return the seconds until a postponed message has its turn: after those that wait and those postponed before.
+
+        `attempts`: the maximum of concurrent ones. Those that hang are no part of the throughput, by which the turn is estimated.
+        """
+        hanging = sum(1 for _ in takewhile(lambda since: now - since > _HANGING_SECONDS, self.running.values()))
+        seconds = max(self.mean_seconds, _LEAST_WAIT_SECONDS) / (max(1, attempts - hanging) * self.most)
+        self.turn_at = min(max(self.turn_at, now + self.messages * seconds) + seconds, now + _LONGEST_TURN_SECONDS)
+        return self.turn_at - now
 
     def is_due(self, now: float) -> bool:
         """Whether an attempt can begin now."""
@@ -275,6 +295,7 @@ class Lanes:
         """
         self._rates = rates
         self._slots = Shares(slots)
+        self._slots_of_target = max(1, slots // _SHARE_OF_TARGET)
         self._memory = Shares(memory_bytes)
         self._bulk_memory = Shares(memory_bytes // _ROOM_OF_BULK)
         self._lane_messages = lane_messages
@@ -292,9 +313,10 @@ class Lanes:
         """Return whether a message may enter its lane.
 
         A full lane of a prompt endpoint has room soon: the message and those after it in its partition wait for that. A full lane
-        of a slow endpoint, or a workspace with more messages than its share, must not delay others: the message is postponed. A
-        target with a rate has messages for a few seconds in its lane, at most a half of them new ones. Others are postponed until
-        their turn. Bulk messages have a half of the room, so that they never fill a lane for other messages.
+        of a slow endpoint must not delay others: the message is postponed until its turn by the throughput of the endpoint. That
+        of a workspace with more messages than its share is postponed too. A target with a rate has messages for a few seconds in
+        its lane, at most a half of them new ones. Others are postponed until their turn. Bulk messages have a half of the room, so
+        that they never fill a lane for other messages.
         """
         workspace = self._workspaces.get(item.workspace)
         lane = workspace.lanes.get(item.target) if workspace else None
@@ -302,7 +324,7 @@ class Lanes:
         waiting = 0 if lane is None else lane.bulk_messages if item.bulk else lane.messages
         slow = lane is not None and lane.is_slow(now)
         if lane is not None and slow and waiting >= lane.slow_waiting // part:
-            return Admission.POSTPONE
+            return Admission.SLOW
         bucket, most = self._bucket(item), self._lane_messages
         if bucket is not None:
             most = min(most, bucket.most_waiting * item.of_batch // (2 if item.tier is None else 1))
@@ -312,11 +334,17 @@ class Lanes:
             return Admission.HOLD
         if bucket is not None:
             return Admission.RATED
-        return Admission.HOLD if waiting and not slow else Admission.POSTPONE
+        if slow:
+            return Admission.SLOW
+        return Admission.HOLD if waiting else Admission.POSTPONE
 
     def _has_memory(self, item: Item) -> bool:
         place = item.workspace, item.target, item.size_bytes
         return self._memory.may_take(*place) and (not item.bulk or self._bulk_memory.may_take(*place))
+
+    def slow_seconds(self, item: Item, now: float) -> float:
+        """Return the seconds until a message has its turn that is SLOW."""
+        return self._workspaces[item.workspace].lanes[item.target].turn_seconds(now, self._slots_of_target)
 
     def turn_seconds(self, item: Item, now: float) -> float:
         """Return the seconds until a message has its turn that is RATED."""
