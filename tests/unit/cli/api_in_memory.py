@@ -5,23 +5,20 @@ from types import ModuleType
 
 import httpx
 import pytest
-from prometheus_client import CollectorRegistry
 from structlog.testing import capture_logs
 from typer.testing import CliRunner, Result
 
-from starling_api.app import build_app as build_api
 from starling_cli.api_client import ApiClient
 from starling_cli.app import build_app
-from starling_common.telemetry.metrics import Metrics
+from tests.unit.api.calls import application
 from tests.unit.api.memory import World
 
 
 def client(world: World) -> ApiClient:
     """Return a client with the token of an admin."""
-    app = build_api(world.services, Metrics(CollectorRegistry()), dict, ())
 
     async def ask(request: httpx.Request) -> httpx.Response:
-        async with httpx.AsyncClient(transport=httpx.ASGITransport(app)) as inner:
+        async with httpx.AsyncClient(transport=httpx.ASGITransport(application(world))) as inner:
             return await inner.request(request.method, request.url, headers=request.headers, content=request.content)
 
     def answer(request: httpx.Request) -> httpx.Response:
