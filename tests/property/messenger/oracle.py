@@ -74,6 +74,11 @@ Check
 34. The message is due and decided at `at`, even before the latest evaluation; cancelling, holds and pauses are ignored. A hold-out
     is a drop with the reason `holdout`.
 35. The newest record of an address and channel decides on its suppression.
+
+Devices
+
+36. A `BOUNCED` of a requested message forgets the devices that it was sent to, while the channel of the campaign is still push. A
+    later event registers them again.
 """
 
 from __future__ import annotations
@@ -158,6 +163,7 @@ class Request:
     channel: str
     purpose: str
     dedupe_key: str | None
+    devices: tuple[str, ...]
 
 
 @dataclass
@@ -171,6 +177,8 @@ class Oracle:
     arrivals: int = 0
     history: dict[type[Any], list[Any]] = field(default_factory=dict)
     """Every input, by kind, in the order of arrival."""
+    devices: list[str] = field(default_factory=list)
+    """The registered devices, the newest first."""
     pending: list[Message] = field(default_factory=list)
     requests: list[Request] = field(default_factory=list)
     decisions: list[Decision] = field(default_factory=list)
@@ -188,6 +196,7 @@ class Oracle:
         self.arrivals += 1
         if isinstance(one, ClockAdvanced):
             return self._pass_to(one.to)
+        self._register_and_forget(one)
         if isinstance(one, CampaignSwitched) and one.to == "archived":
             for message in self._in_order(one.campaign):
                 self._end(message, self.now, "dropped", "archived")
@@ -264,8 +273,9 @@ class Oracle:
         if status != "dropped":
             channel, purpose = document["channel"], document.get("purpose", "marketing")
             held_out, dedupe_key = status == "held_out", document.get("dedupe_key")
+            devices = tuple(self.devices) if channel == "push" and not held_out else ()
             self.requests.append(
-                Request(key, message.instance, at, len(self._all(OutcomeReported)), held_out, channel, purpose, dedupe_key)
+                Request(key, message.instance, at, len(self._all(OutcomeReported)), held_out, channel, purpose, dedupe_key, devices)
             )
 
     # Triggers
@@ -372,7 +382,7 @@ class Oracle:
 
     def _has_address(self, channel: str) -> bool:
         if channel == "push":
-            return bool(self._devices())
+            return bool(self.devices)
         if channel not in ADDRESSES:
             return True
         trait, form = ADDRESSES[channel]
@@ -521,9 +531,17 @@ class Oracle:
         named: list[Any] = [self._traits().get("timezone"), self._policy().get("timezone")]
         return next((name for name in named if is_zone(name)), "UTC")
 
-    def _devices(self) -> list[str]:
-        tokens = [one.context.get("device", {}).get("token") for one in self._all(EventReceived)]
-        return list(dict.fromkeys(token for token in reversed(tokens) if token))[:MOST_DEVICES]
+    def _register_and_forget(self, one: Input) -> None:
+        token = one.context.get("device", {}).get("token") if isinstance(one, EventReceived) else None
+        if token:
+            self.devices = [token, *(other for other in self.devices if other != token)][:MOST_DEVICES]
+        if isinstance(one, OutcomeReported) and one.outcome == "BOUNCED" and self._is_push(one.campaign):
+            sent = [request for request in self.requests if (request.campaign, request.instance) == (one.campaign, one.instance)]
+            gone = {device for request in sent for device in request.devices}
+            self.devices = [device for device in self.devices if device not in gone]
+
+    def _is_push(self, campaign: str) -> bool:
+        return bool(self._versions(campaign)) and self._document(campaign)["channel"] == "push"
 
     def _changes(self, segment: str | None) -> list[MembershipChanged]:
         changes: list[MembershipChanged] = []
