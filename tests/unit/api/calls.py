@@ -4,13 +4,14 @@ import asyncio
 from collections.abc import Sequence
 from dataclasses import replace
 from functools import cache
-from typing import Any
+from typing import Any, cast
 
 import httpx
 from fastapi import FastAPI
 from prometheus_client import CollectorRegistry
 
 from starling_api.app import build_app
+from starling_api.http.access.auth import Tokens
 from starling_api.http.access.rate_limits import RateLimits, Rates
 from starling_common.http.rate_limits import Rate
 from starling_common.telemetry.metrics import Metrics
@@ -32,7 +33,7 @@ class _TokensOfTheCall:
 @cache
 def _built(origins: Sequence[str]) -> tuple[FastAPI, _TokensOfTheCall]:
     tokens, unlimited = _TokensOfTheCall(), RateLimits(Rates(*[Rate.of(1e9)] * 5))
-    services: Any = replace(World().services, tokens=tokens, rate_limits=unlimited)
+    services = replace(World().services, tokens=cast("Tokens", tokens), rate_limits=unlimited)
     return build_app(services, Metrics(CollectorRegistry()), dict, origins), tokens
 
 

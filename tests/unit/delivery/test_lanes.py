@@ -247,8 +247,8 @@ def test_messages_of_a_slow_target_have_their_turns_by_its_throughput() -> None:
     lanes = Lanes(16, 64 * MEGABYTE, 1000)  # four attempts of one target at once
     fill(lanes, 64 + 4 * 20)
     for now in range(0, 40, 2):  # each attempt takes two seconds, so two messages a second leave the lane
-        for running in take_all(lanes, float(now)):
-            lanes.finish((running,), now + 2.0)
+        for one in take_all(lanes, float(now)):
+            lanes.finish((one,), now + 2.0)
     assert len(lanes) == 64
     running = take_all(lanes, 40.0)
     assert len(running) == 4
