@@ -250,6 +250,7 @@ def test_a_run_that_is_killed_goes_on_with_the_same_ids(rig: Rig) -> None:
     assert [(one["user_id"], one["value"]) for one in rig.published(1)] == [("cid", "9")]
 
 
+@pytest.mark.long
 def test_a_run_that_ends_the_job_each_time_fails_and_does_not_keep_others_from_running(rig: Rig) -> None:
     rig.add("behaviour_events", [event("ann", 1, 5)])
     rig.ordered("bad", SPENT)
@@ -291,6 +292,7 @@ def test_what_is_refused_or_fails_changes_no_value(rig: Rig, sql: str, limits: L
     assert rig.row("spent").published == 0
 
 
+@pytest.mark.long
 def test_profiles_are_the_newest_and_runs_read_one_snapshot(rig: Rig) -> None:
     def change(user: str, offset: int, plan: str) -> dict[str, Any]:
         at = START + timedelta(hours=offset)
@@ -428,6 +430,7 @@ def test_a_property_of_another_type_is_null(spark: SparkSession) -> None:
     assert set(broken.asDict().values()) == {None}
 
 
+@pytest.mark.long
 def test_an_account_has_the_traits_of_its_last_group_call(rig: Rig) -> None:
     def called(user: str, account: str, tier: str, offset: int) -> dict[str, Any]:
         group = {"change": "GROUP", "group_id": account, "group_traits": json.dumps({"tier": tier})}

@@ -6,10 +6,13 @@ import sys
 import uuid
 from pathlib import Path
 
+import pytest
+
 from tests.system.conftest import Platform
 from tests.system.live import define, members, starling
 
 
+@pytest.mark.long
 def test_imported_events_make_members_and_bad_rows_are_listed(live: Platform, tmp_path: Path) -> None:
     name = f"Order {uuid.uuid4().hex}"
     key = define(live, {"event": name, "measure": {"sum": "revenue"}, "op": "gte", "value": 100})

@@ -340,6 +340,9 @@ def _read_the_feed_state(brokers: str) -> None:
         consumer.close()
 
 
+_long = partial(pytest.param, marks=pytest.mark.long)
+
+
 def _await_the_projector(brokers: str) -> None:
     ProjectorPosition(brokers, 1, lambda _: True).awaits(0)
 
@@ -350,10 +353,10 @@ def _await_the_projector(brokers: str) -> None:
         ("ingest", Resource.TOPIC, "ingest.dlq", Operation.WRITE, _write),
         ("normalizer", Resource.TRANSACTIONAL_ID, "starling-normalizer-", Operation.WRITE, _begin_transaction),
         ("operator", Resource.TOPIC, "normalizer.dlq", Operation.READ, _read),
-        ("operator", Resource.GROUP, "starling-reader", Operation.DESCRIBE, _name_a_group),
-        ("projector", Resource.GROUP, "starling-projector-events", Operation.READ, _join),
-        ("api", Resource.TOPIC, "events.behaviour", Operation.DESCRIBE, _request_offsets),
-        ("api", Resource.TOPIC, "segments.membership-state", Operation.READ, _read_the_feed_state),
+        _long("operator", Resource.GROUP, "starling-reader", Operation.DESCRIBE, _name_a_group),
+        _long("projector", Resource.GROUP, "starling-projector-events", Operation.READ, _join),
+        _long("api", Resource.TOPIC, "events.behaviour", Operation.DESCRIBE, _request_offsets),
+        _long("api", Resource.TOPIC, "segments.membership-state", Operation.READ, _read_the_feed_state),
         ("api", Resource.GROUP, "starling-projector", Operation.DESCRIBE, _await_the_projector),
     ],
     ids=["write", "transactions", "read", "name a group", "join a group", "offsets", "feed's state", "projector"],

@@ -150,7 +150,9 @@ def test_bad_records_go_to_the_dead_letters_and_the_rest_goes_on(stack: Stack, l
     }
 
 
-@pytest.mark.parametrize("point", ["decode", "rows", "count"])
+@pytest.mark.parametrize(
+    "point", ["decode", pytest.param("rows", marks=pytest.mark.long), pytest.param("count", marks=pytest.mark.long)]
+)
 def test_a_record_that_makes_the_code_raise_is_a_dead_letter_and_stops_no_other(
     stack: Stack, log: Log, start: Start, tables: Database, point: str
 ) -> None:
@@ -298,6 +300,7 @@ def _definition(log: Log, version: int, action: str) -> dict[str, object]:
     }
 
 
+@pytest.mark.long
 def test_events_are_kept_for_the_days_of_the_installation(log: Log, start: Start, tables: Database) -> None:
     log.event("ada", "Buy", "e-1", 1)
     with start(history_days=7):
@@ -341,6 +344,7 @@ def _dead_letters(stack: Stack, log: Log) -> list[dict[str, Any]]:
     return found
 
 
+@pytest.mark.long
 def test_an_offset_after_the_end_of_a_topic_is_not_ignored(log: Log, start: Start, tables: Database, stack: Stack) -> None:
     # As after the topic was created again, or a failover to a region with another copy of it.
     group = f"test-{uuid.uuid4().hex}"
@@ -365,6 +369,7 @@ def _readiness(url: str) -> str:
         return ""
 
 
+@pytest.mark.long
 def test_records_of_a_topic_that_was_created_again_overwrite_older_rows(log: Log, start: Start, stack: Stack) -> None:
     # The tables contain rows of earlier topics of the same names, whose offsets were far greater.
     with own_keyspace(stack.cassandra) as cassandra, closing(Database(cassandra)) as tables:

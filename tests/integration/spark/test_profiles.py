@@ -24,6 +24,7 @@ ORDERS = {"event": "Order Completed"}
 UNKNOWN_SCHEMA_ID = 999_999_999
 
 
+@pytest.mark.long
 def test_the_life_of_computed_traits(instance: Instance) -> None:
     """One process, step by step: each start of Spark costs more than all that happens here."""
     _without_a_definition_nothing_is_published_and_nothing_lags(instance)

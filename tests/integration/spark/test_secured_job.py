@@ -23,6 +23,7 @@ USER = "starling-audience-report"
 START_MS = 1_700_000_000_000
 
 
+@pytest.mark.long
 def test_a_job_reads_with_the_rights_of_its_own_user(stack: Stack, tmp_path: Path) -> None:
     with secured_broker(tmp_path / "broker") as broker, secure_installation(broker, stack, tmp_path) as secure:
         codec = Registry(stack.registry_url).codec(MEMBERSHIP, "SegmentMembershipChanged")

@@ -24,6 +24,7 @@ def instance(stack: Stack, tmp_path: Path) -> Iterator[ViewsInstance]:
         made.remove()
 
 
+@pytest.mark.long
 def test_the_life_of_a_view(instance: ViewsInstance) -> None:
     instance.order(NOON_MS, {"product_id": "p", "revenue": 10, "quantity": 2})
     instance.order(
