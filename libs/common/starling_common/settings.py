@@ -200,7 +200,7 @@ class Cassandra(BaseModel):
 
 
 class SecretKeys(BaseModel):
-    """The keys that encrypt stored secrets, of the API and of delivery alone. Both unset: no secret can be stored."""
+    """The keys that encrypt stored secrets, of the API and of what uses the secrets. Both unset: no secret can be stored."""
 
     model_config = ConfigDict(frozen=True, extra="forbid")
 

@@ -1,11 +1,15 @@
 """Pure core: the description of an import. The API checks it, and the Spark job `imports` applies it."""
 
 import re
-from typing import Any, Final, Literal, TypeAlias
+from collections.abc import Callable, Iterator, Mapping
+from types import SimpleNamespace
+from typing import Any, Final, Literal, NamedTuple, TypeAlias
 
 import msgspec
 
 from starling_common.outcome import Done, Refused
+from starling_rules.jdbc import JdbcSource, SourceError, jdbc_address, source_errors
+from starling_segments import FieldError
 
 RUNNING: Final = "running"
 WAITING: Final = "waiting"
@@ -21,17 +25,19 @@ MOST_REJECTS: Final = 1_000_000
 _SCHEMES: Final = ("file", "s3", "s3a", "gs")
 _KEY: Final = re.compile(r"[a-z][a-z0-9_-]{0,63}")
 _FIELD: Final = re.compile(r"(properties|traits)\.[^.]+")
+_SHOWN: Final = 64
 
 
 class ImportRequest(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=True, omit_defaults=True):
     """One import. `columns`: the field of each column, such as `properties.revenue`; None: every column that has no other use.
 
-    An event has `event` or `event_column`. `id_column`: its text identifies the row in all files of the import.
+    An event has `event` or `event_column`. `id_column`: its text identifies the row in all files of the import, or in the database.
+    `jdbc`: the source of the format `jdbc`, whose `uri` is that of a database.
     """
 
     key: str
     uri: str
-    format: Literal["csv", "parquet", "jsonl"]
+    format: Literal["csv", "parquet", "jsonl", "jdbc"]
     kind: Literal["events", "traits"]
     user_column: str
     event: str | None = None
@@ -41,22 +47,65 @@ class ImportRequest(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_
     columns: dict[str, str] | None = None
     delimiter: str = ","
     max_rejects: int = DEFAULT_MAX_REJECTS
+    jdbc: JdbcSource | None = None
 
     def named(self) -> list[str]:
-        """Return the columns that the files must have, without repetition."""
-        used = (self.user_column, self.event_column, self.time_column, self.id_column, *(self.columns or ()))
+        """Return the columns that the files or the rows of the database must have, without repetition."""
+        own = () if self.jdbc is None else self.jdbc.columns()
+        used = (self.user_column, self.event_column, self.time_column, self.id_column, *(self.columns or ()), *own)
         return list(dict.fromkeys(column for column in used if column is not None))
 
 
-def parse_request(document: Any) -> Done[ImportRequest] | Refused:
-    """Return the import of a JSON document, or its first error: the place, the reason and the cure."""
-    try:
-        request = msgspec.convert(document, ImportRequest)
-    except msgspec.ValidationError as error:
-        problem, _, path = str(error).partition(" - at `$")
-        place = "/" + path.strip("`.").replace(".", "/") if path else "the body"
-        return Refused("bad_import", f"{place}: {problem[:1].lower()}{problem[1:]}: see the fields of an import in /docs")
-    return _error(request) or uri_error(request.uri) or Done(request)
+class Invalid(NamedTuple):
+    """A document that is no import. `errors`: all of them, in the order of the fields, at least one."""
+
+    errors: tuple[FieldError, ...]
+
+
+def parse_request(document: Any) -> Done[ImportRequest] | Invalid:
+    """Return the import of a JSON document, or all its errors. No error contains a password."""
+    if not isinstance(document, Mapping):
+        return Invalid((FieldError("", "bad_import", "it is no object", "send an object with the fields of an import"),))
+    errors: list[FieldError] = []
+    values = _typed("", ImportRequest, document, errors)
+    if isinstance(source := document.get("jdbc"), Mapping):
+        before = len(errors)
+        inner = _typed("/jdbc", JdbcSource, source, errors)
+        values["jdbc"] = JdbcSource(**inner) if len(errors) == before else None
+    wrong = {one.pointer.split("/")[1] for one in errors}
+    defaults = dict.fromkeys(ImportRequest.__struct_fields__) | {"delimiter": ",", "max_rejects": 0}
+    errors += [one for fields, check in _CHECKS if not fields & wrong for one in check(SimpleNamespace(**{**defaults, **values}))]
+    if errors:
+        order = ("", *ImportRequest.__struct_fields__)
+        return Invalid(tuple(sorted(errors, key=lambda one: _rank(order, one.pointer))))
+    return Done(ImportRequest(**values))
+
+
+def _rank(order: tuple[str, ...], pointer: str) -> int:
+    name = pointer.split("/")[1] if pointer else ""
+    return order.index(name) if name in order else len(order)
+
+
+def _typed(place: str, kind: type[msgspec.Struct], document: Mapping[str, Any], errors: list[FieldError]) -> dict[str, Any]:
+    """Return the fields that have the right type, and add an error for each other one. An object of `jdbc` is left out."""
+    known = {field.name: field for field in msgspec.structs.fields(kind)}
+    values: dict[str, Any] = {}
+    for name, field in known.items():
+        if name not in document:
+            if field.required:
+                errors.append(FieldError(f"{place}/{name}", "bad_import", "it is missing", "add it; /docs lists the fields"))
+        elif not (name == "jdbc" and isinstance(document[name], Mapping)):
+            try:
+                values[name] = msgspec.convert(document[name], field.type)
+            except msgspec.ValidationError as error:
+                # The message names types, and for a choice the value, which is none of a password.
+                reason = str(error).partition(" - at `$")[0]
+                errors.append(FieldError(f"{place}/{name}", "bad_import", f"{reason[:1].lower()}{reason[1:]}", "see /docs"))
+    for name in document:
+        if name not in known:
+            shown = str(name)[:_SHOWN].replace("~", "~0").replace("/", "~1")
+            errors.append(FieldError(f"{place}/{shown}", "bad_import", "there is no such field", f"one of {', '.join(known)}"))
+    return values
 
 
 def uri_error(uri: str) -> Refused | None:
@@ -81,44 +130,88 @@ def _decoded_parts(path: str) -> list[str]:
     return path.lower().replace("%2e", ".").replace("%2f", "/").split("/")
 
 
-def _error(request: ImportRequest) -> Refused | None:
-    is_events, names = request.kind == "events", (request.event, request.event_column)
-    checks = (
-        (_KEY.fullmatch(request.key) is not None, "bad_key", "/key: begins with a small letter, then small letters, digits, _, -"),
-        (request.user_column != "", "missing_column", "/user_column: is empty: name the column with the user ids"),
-        (
-            not is_events or names.count(None) == 1,
-            "missing_event",
-            "/event: an import of events has either event or event_column: give one of them",
-        ),
-        (
-            is_events or names == (None, None),
-            "unexpected_event",
-            "/event: an import of traits has no event: remove event and event_column",
-        ),
-        (request.event is None or request.event.strip() != "", "missing_event", "/event: is blank: give the event's name"),
-        (
-            len(request.delimiter) == 1 and request.delimiter not in '"\r\n',
-            "bad_delimiter",
-            "/delimiter: is not one character other than a quote or a line break: give one, such as ;",
-        ),
-        (
-            0 <= request.max_rejects <= MOST_REJECTS,
-            "bad_max_rejects",
-            f"/max_rejects: is not between 0 and {MOST_REJECTS}: give a number in this range",
-        ),
-    )
-    failed = next((Refused(code, message) for is_valid, code, message in checks if not is_valid), None)
-    return failed or _columns_error(request)
+Given: TypeAlias = Any
+"""The fields of an import with their types; None where one is missing."""
 
 
-def _columns_error(request: ImportRequest) -> Refused | None:
-    wanted = "properties" if request.kind == "events" else "traits"
+def _key(given: Given) -> Iterator[FieldError]:
+    if _KEY.fullmatch(given.key) is None:
+        yield FieldError("/key", "bad_key", "it is no key", "begin with a small letter, then small letters, digits, _, -")
+
+
+def _uri(given: Given) -> Iterator[FieldError]:
+    if given.format == "jdbc":
+        address = jdbc_address(given.uri)
+        if isinstance(address, SourceError):
+            yield FieldError("/uri", address.code, address.reason, address.cure)
+    elif (error := uri_error(given.uri)) is not None:
+        reason, _, cure = error.message.removeprefix("/uri: ").rpartition(": ")
+        yield FieldError("/uri", error.code, reason, cure)
+
+
+def _user_column(given: Given) -> Iterator[FieldError]:
+    if not given.user_column:
+        yield FieldError("/user_column", "missing_column", "it is empty", "name the column with the user ids")
+
+
+def _event(given: Given) -> Iterator[FieldError]:
+    names = (given.event, given.event_column)
+    if given.kind == "events" and names.count(None) != 1:
+        yield FieldError("/event", "missing_event", "an import of events has either event or event_column", "give one of them")
+    if given.kind == "traits" and names != (None, None):
+        yield FieldError("/event", "unexpected_event", "an import of traits has no event", "remove event and event_column")
+    if given.event is not None and not given.event.strip():
+        yield FieldError("/event", "missing_event", "it is blank", "give the event's name")
+
+
+def _delimiter(given: Given) -> Iterator[FieldError]:
+    if len(given.delimiter) != 1 or given.delimiter in '"\r\n':
+        yield FieldError("/delimiter", "bad_delimiter", "it is not one character other than a quote or a line break", "such as ;")
+
+
+def _max_rejects(given: Given) -> Iterator[FieldError]:
+    if not 0 <= given.max_rejects <= MOST_REJECTS:
+        yield FieldError("/max_rejects", "bad_max_rejects", f"it is not between 0 and {MOST_REJECTS}", "a number in this range")
+
+
+def _columns(given: Given) -> Iterator[FieldError]:
+    wanted = "properties" if given.kind == "events" else "traits"
     targets: set[str] = set()
-    for column, field in (request.columns or {}).items():
+    for column, field in (given.columns or {}).items():
+        pointer = f"/columns/{column.replace('~', '~0').replace('/', '~1')}"
         if _FIELD.fullmatch(field) is None or not field.startswith(f"{wanted}."):
-            return Refused("bad_field", f"/columns/{column}: {field!r} is no field: write {wanted}.NAME")
-        if field in targets:
-            return Refused("bad_field", f"/columns/{column}: another column has the field {field!r} too: give it another name")
+            yield FieldError(pointer, "bad_field", f"{field!r} is no field", f"write {wanted}.NAME")
+        elif field in targets:
+            yield FieldError(pointer, "bad_field", f"another column has the field {field!r} too", "give it another name")
         targets.add(field)
-    return None
+
+
+def _source(given: Given) -> Iterator[FieldError]:
+    if given.format != "jdbc":
+        if given.jdbc is not None:
+            yield FieldError("/jdbc", "unexpected_jdbc", "an import of files has none", "remove it, or write the format jdbc")
+        return
+    if given.jdbc is None:
+        yield FieldError("/jdbc", "missing_jdbc", "the format jdbc needs it", "give user, password, and table or query")
+    else:
+        yield from (FieldError(f"/{one.field}", one.code, one.reason, one.cure) for one in source_errors(given.jdbc))
+
+
+def _id_column(given: Given) -> Iterator[FieldError]:
+    if given.format == "jdbc" and not given.id_column:
+        # Rows of a database have no order and no number, by which a repetition would find them.
+        yield FieldError("/id_column", "missing_column", "the format jdbc needs it", "name a unique column, such as a key")
+
+
+_CHECKS: Final[tuple[tuple[frozenset[str], Callable[[Given], Iterator[FieldError]]], ...]] = (
+    (frozenset({"key"}), _key),
+    (frozenset({"uri", "format"}), _uri),
+    (frozenset({"user_column"}), _user_column),
+    (frozenset({"kind", "event", "event_column"}), _event),
+    (frozenset({"format", "id_column"}), _id_column),
+    (frozenset({"kind", "columns"}), _columns),
+    (frozenset({"delimiter"}), _delimiter),
+    (frozenset({"max_rejects"}), _max_rejects),
+    (frozenset({"format", "jdbc"}), _source),
+)
+"""The fields that a check needs, and the check."""

@@ -215,6 +215,7 @@ def build_api(settings: ApiSettings) -> Api:
     people = MessengerPeople(database, settings.kafka.brokers, registry)
     messenger = MessengerProgress(settings.kafka.brokers, registry, partitions)
     suppressions = KnownSuppressions(settings.kafka.brokers, registry)
+    sealer = _sealer(settings)
     commands = Commands(
         claims,
         definitions,
@@ -225,7 +226,7 @@ def build_api(settings: ApiSettings) -> Api:
         zone_of,
         quota=quota,
         messenger=messenger,
-        vault=Vault(_sealer(settings)),
+        vault=Vault(sealer),
         is_view=lambda key: materialised.entry(key) is not None,
     )
     services = Services(
@@ -253,7 +254,7 @@ def build_api(settings: ApiSettings) -> Api:
         ),
         exports=Exports(queries, list_store, states),
         backfills=backfills,
-        imports=Imports(CassandraImports(database), wall_clock_ms, is_started=settings.imports_runner != "none"),
+        imports=Imports(CassandraImports(database), wall_clock_ms, is_started=settings.imports_runner != "none", sealer=sealer),
         token_commands=CredentialCommands(TOKEN, tokens, wall_clock_micros),
         write_key_commands=CredentialCommands(WRITE_KEY, write_keys, wall_clock_micros),
         people=people,

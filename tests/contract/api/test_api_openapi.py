@@ -38,7 +38,8 @@ GET /v1/reports/audience · GET /v1/backfills · POST /v1/backfills/{run}/{actio
 GET /v1/lists · POST /v1/segments:batch · POST /v1/policy/check · GET /v1/outcomes
 POST /v1/tokens · GET /v1/tokens · GET /v1/tokens/{id} · DELETE /v1/tokens/{id} · POST /v1/tokens/{id}/rotate
 POST /v1/write-keys · GET /v1/write-keys · GET /v1/write-keys/{id} · DELETE /v1/write-keys/{id} · POST /v1/write-keys/{id}/rotate
-POST /v1/imports · GET /v1/imports · GET /v1/imports/{key} · DELETE /v1/imports/{key} · GET /v1/imports/{key}/rejects
+POST /v1/imports · GET /v1/imports · GET /v1/imports/{key} · DELETE /v1/imports/{key}
+POST /v1/imports/{key}/run · GET /v1/imports/{key}/rejects
 GET /v1/audit · POST /v1/secrets/rotate
 GET /v1/users/{user_id}/messages · GET /v1/users/{user_id}/consent · PUT /v1/users/{user_id}/consent
 POST /v1/suppressions/{channel}

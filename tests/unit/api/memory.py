@@ -150,6 +150,13 @@ class MemoryImports:
     def rejects(self, workspace: str, key: str, after: tuple[str, int], most: int) -> Sequence[RejectRow]:
         return [row for row in self.rejected.get(key, []) if (row.file, row.row) > after][:most]
 
+    def repeat(self, workspace: str, key: str, request: str, now_ms: int) -> bool:
+        row = self.rows[workspace, key]
+        if row.state in {"waiting", "running"}:
+            return False
+        self.rows[workspace, key] = row._replace(state="waiting", request=request, message=None, changed_at_ms=now_ms)
+        return True
+
     def cancel(self, workspace: str, key: str, now_ms: int) -> bool:
         row = self.rows[workspace, key]
         if row.state not in {"waiting", "running"}:
@@ -579,7 +586,12 @@ class World:
         )
         outcomes = Outcomes(self.outcome_log, lambda: self.micros // 1000)
         feeding = (self.lists, self.feed, outcomes, Streams(2, 0.01), MaterialisedViews(self.views), Reports(self.reports))
-        reading = (self.previews, self.exports, self.backfills, Imports(self.import_store, lambda: self.micros // 1000))
+        reading = (
+            self.previews,
+            self.exports,
+            self.backfills,
+            Imports(self.import_store, lambda: self.micros // 1000, sealer=self.vault.sealer),
+        )
         audit = Audit(self.publish_audit, MemoryAudit(self.audited), lambda: self.micros)
         people, counts = self.people, self.campaign_counts
         return Services(

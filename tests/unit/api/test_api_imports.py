@@ -1,10 +1,14 @@
 """Requests to imports, over HTTP, on rows in memory."""
 
+import json
 from typing import Any
 
 import pytest
 
+from starling_api.definitions.vault import Vault
 from starling_api.imports.imports import ImportFileRow, Imports, RejectRow
+from starling_common.sealing import Place as SecretPlace
+from starling_common.sealing import Sealer
 from tests.unit.api.calls import call
 from tests.unit.api.memory import World
 
@@ -101,3 +105,68 @@ def test_a_running_import_can_be_cancelled_once() -> None:
 def test_an_unknown_import_is_not_found(method: str, path: str) -> None:
     answer = call(World(), method, f"/v1/imports/none{path}")
     assert (answer.status_code, answer.json()["code"]) == (404, "unknown_import")
+
+
+SOURCE = {"user": "reader", "password": "planted-77a0", "table": "customers"}
+DATABASE = {
+    "key": "crm", "uri": "jdbc:postgresql://db.example.com/crm", "format": "jdbc", "kind": "traits", "user_column": "id",
+    "id_column": "id", "jdbc": SOURCE,
+}  # fmt: skip
+
+
+def with_database() -> World:
+    world = World()
+    answer = call(world, "POST", "/v1/imports", json=DATABASE)
+    assert answer.status_code == 201, answer.text
+    assert "planted" not in answer.text
+    return world
+
+
+def test_the_password_of_a_database_is_stored_encrypted_and_never_shown() -> None:
+    world = with_database()
+    stored = world.import_store.rows["acme", "crm"].request
+    assert "planted" not in stored
+    password = json.loads(stored)["jdbc"]["password"]
+    assert world.vault.sealer.open(password, SecretPlace("acme", "import/crm", "jdbc/password")) == "planted-77a0"
+    for path in ("/v1/imports", "/v1/imports/crm"):
+        answer = call(world, "GET", path, role="see")
+        assert "***" in answer.text
+        assert "sealed" not in answer.text
+
+
+def test_what_is_shown_for_a_password_is_no_password() -> None:
+    for password in ("***", "sealed:v1:first:x"):
+        answer = call(World(), "POST", "/v1/imports", json={**DATABASE, "jdbc": {**SOURCE, "password": password}})
+        assert (answer.status_code, answer.json()["errors"][0]["pointer"]) == (400, "/jdbc/password")
+    world = World(vault=Vault(Sealer()))
+    answer = call(world, "POST", "/v1/imports", json=DATABASE)
+    assert (answer.status_code, answer.json()["code"]) == (503, "secrets_key_missing")
+
+
+def test_every_error_of_an_import_is_listed() -> None:
+    answer = call(World(), "POST", "/v1/imports", json=DATABASE | {"id_column": None, "max_rejects": -1, "jdbc": {"user": ""}})
+    pointers = [one["pointer"] for one in answer.json()["errors"]]
+    assert (answer.status_code, pointers) == (400, ["/id_column", "/max_rejects", "/jdbc/user", "/jdbc/table"])
+
+
+def test_an_import_of_a_database_is_run_again_once_it_has_ended() -> None:
+    world = with_database()
+    assert call(world, "POST", "/v1/imports/crm/run", json={}).json()["code"] == "import_running"
+    row = world.import_store.rows["acme", "crm"]
+    world.import_store.rows["acme", "crm"] = row._replace(state="failed", message="wrong password")
+    assert call(world, "POST", "/v1/imports/crm/run?dry_run=true", json={}).json()["state"] == "waiting"
+    assert call(world, "GET", "/v1/imports/crm").json()["state"] == "failed"
+    assert call(world, "POST", "/v1/imports/crm/run", json={"passwort": "x"}).status_code == 400
+    assert call(world, "POST", "/v1/imports/crm/run", json={}, role="approve").status_code == 403
+    answer = call(world, "POST", "/v1/imports/crm/run", json={"password": "planted-88b1"})
+    assert (answer.status_code, answer.json()["state"], answer.json()["message"]) == (200, "waiting", None)
+    stored = world.import_store.rows["acme", "crm"].request
+    assert "planted" not in f"{stored}{answer.text}"
+    assert stored != row.request
+
+
+def test_files_are_imported_once() -> None:
+    world = created()
+    call(world, "DELETE", "/v1/imports/orders")
+    answer = call(world, "POST", "/v1/imports/orders/run", json={})
+    assert (answer.status_code, answer.json()["code"]) == (400, "files_run_once")

@@ -1,11 +1,12 @@
-"""Descriptions of imports: valid ones, and the first error of each invalid one."""
+"""Descriptions of imports: valid ones, and every error of each invalid one."""
 
 from typing import Any
 
 import pytest
 
-from starling_common.outcome import Done, Refused
-from starling_rules.imports import parse_request, uri_error
+from starling_common.outcome import Done
+from starling_rules.imports import Invalid, parse_request, uri_error
+from starling_rules.jdbc import JdbcAddress, jdbc_address
 
 EVENTS = {
     "key": "orders",
@@ -33,7 +34,7 @@ def test_a_valid_import_names_its_columns_once() -> None:
     [
         ({"key": "Orders"}, "bad_key", "/key"),
         ({"format": "xlsx"}, "bad_import", "/format"),
-        ({"colour": 1}, "bad_import", "the body"),
+        ({"colour": 1}, "bad_import", "/colour"),
         ({"user_column": ""}, "missing_column", "/user_column"),
         ({"event": None}, "missing_event", "/event"),
         ({"event_column": "name"}, "missing_event", "/event"),
@@ -49,14 +50,99 @@ def test_a_valid_import_names_its_columns_once() -> None:
 )
 def test_an_invalid_import_is_refused_with_the_place(change: dict[str, Any], code: str, place: str) -> None:
     found = parse_request(EVENTS | change)
-    assert isinstance(found, Refused)
-    assert found.code == code
-    assert found.message.startswith(place)
+    assert isinstance(found, Invalid)
+    assert [(one.code, one.pointer) for one in found.errors] == [(code, place)]
+    assert all(one.message and one.expected for one in found.errors)
+
+
+SECRET = "planted-2b7e"
+DATABASE = {
+    "key": "crm",
+    "uri": "jdbc:postgresql://db.example.com:5432/crm?sslmode=verify-full",
+    "format": "jdbc",
+    "kind": "traits",
+    "user_column": "id",
+    "id_column": "id",
+}
+SOURCE = {"user": "reader", "password": SECRET, "table": "crm.customers"}
+
+
+def errors_of(document: Any) -> dict[str, str]:
+    found = parse_request(document)
+    assert isinstance(found, Invalid)
+    assert SECRET not in str(found)
+    return {one.pointer: one.code for one in found.errors}
+
+
+def test_a_database_is_read_with_its_own_columns() -> None:
+    source = SOURCE | {"mode": "cursor", "cursor_column": "changed_at", "partition_column": "id", "partitions": 2}
+    found = parse_request(DATABASE | {"jdbc": source, "columns": {"plan": "traits.plan"}})
+    assert isinstance(found, Done)
+    assert found.value.named() == ["id", "plan", "changed_at"]
+
+
+@pytest.mark.parametrize(
+    ("change", "code", "place"),
+    [
+        ({"table": None}, "bad_source", "/jdbc/table"),
+        ({"query": "SELECT 1"}, "bad_source", "/jdbc/table"),
+        ({"table": 'a"; DROP TABLE b'}, "bad_table", "/jdbc/table"),
+        ({"table": "a..b"}, "bad_table", "/jdbc/table"),
+        ({"table": None, "query": "DELETE FROM a"}, "bad_query", "/jdbc/query"),
+        ({"table": None, "query": "SELECT 1; DROP TABLE a"}, "bad_query", "/jdbc/query"),
+        ({"mode": "cursor"}, "bad_cursor", "/jdbc/cursor_column"),
+        ({"cursor_column": "at"}, "bad_cursor", "/jdbc/cursor_column"),
+        ({"mode": "stream"}, "bad_import", "/jdbc/mode"),
+        ({"fetch_size": 0}, "bad_fetch_size", "/jdbc/fetch_size"),
+        ({"partitions": 1}, "bad_partitions", "/jdbc/partitions"),
+        ({"partition_column": ""}, "missing_column", "/jdbc/partition_column"),
+        ({"user": ""}, "missing_user", "/jdbc/user"),
+        ({"user": None}, "bad_import", "/jdbc/user"),
+        ({"password": [SECRET]}, "bad_import", "/jdbc/password"),
+        ({"driver": "x"}, "bad_import", "/jdbc/driver"),
+    ],
+)
+def test_an_invalid_source_is_refused_with_the_place(change: dict[str, Any], code: str, place: str) -> None:
+    assert errors_of(DATABASE | {"jdbc": SOURCE | change}) == {place: code}
+
+
+def test_all_errors_are_found_at_once() -> None:
+    source = {"user": "", "password": SECRET, "mode": "cursor", "fetch_size": 0}
+    document = DATABASE | {"uri": f"jdbc:postgresql://a:{SECRET}@db/crm", "kind": "events", "max_rejects": -1, "jdbc": source}
+    del document["id_column"]
+    assert errors_of(document | {"event": 7, "colour": 1}) == {
+        "/uri": "bad_uri", "/event": "bad_import", "/id_column": "missing_column", "/max_rejects": "bad_max_rejects",
+        "/jdbc/user": "missing_user", "/jdbc/table": "bad_source", "/jdbc/cursor_column": "bad_cursor",
+        "/jdbc/fetch_size": "bad_fetch_size", "/colour": "bad_import",
+    }  # fmt: skip
+    assert errors_of(DATABASE) == {"/jdbc": "missing_jdbc"}
+    assert errors_of(EVENTS | {"jdbc": SOURCE}) == {"/jdbc": "unexpected_jdbc"}
+    assert set(errors_of({"jdbc": {}})) == {"/key", "/uri", "/format", "/kind", "/user_column", "/jdbc/user"}
+
+
+@pytest.mark.parametrize(
+    ("url", "address"),
+    [
+        ("jdbc:postgresql://db/crm", JdbcAddress("postgresql", "db")),
+        ("jdbc:mariadb://[2001:db8::1]:3306/crm", JdbcAddress("mariadb", "2001:db8::1")),
+        ("jdbc:postgresql://db/crm?sslmode=require&sslrootcert=/certs/ca.pem", JdbcAddress("postgresql", "db")),
+        ("jdbc:postgresql://one,two/crm", None),
+        ("jdbc:postgresql:crm", None),
+        ("jdbc:h2:mem:x;INIT=RUNSCRIPT", None),
+        ("jdbc:postgresql://db/crm?user=a&password=b", None),
+        ("jdbc:postgresql://db/crm?socketFactory=org.example.Evil", None),
+        ("jdbc:postgresql://db/crm?sslmode=require&loggerFile=/tmp/x", None),
+        ("postgresql://db/crm", None),
+    ],
+)
+def test_a_jdbc_url_names_one_host_and_loads_nothing(url: str, address: JdbcAddress | None) -> None:
+    found = jdbc_address(url)
+    assert found == address or (address is None and not isinstance(found, JdbcAddress))
 
 
 @pytest.mark.parametrize("document", [None, [], "orders", {}, {"key": 7}])
 def test_what_is_no_import_is_refused(document: Any) -> None:
-    assert isinstance(parse_request(document), Refused)
+    assert isinstance(parse_request(document), Invalid)
 
 
 @pytest.mark.parametrize(

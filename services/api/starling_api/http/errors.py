@@ -57,6 +57,14 @@ class BodyTimeout(ApiError):
     code = "body_timeout"
 
 
+class BadImport(BadRequest):
+    """The body is no import. `errors`: all validation errors; the code is that of the first one."""
+
+    def __init__(self, errors: Sequence[FieldError]) -> None:
+        super().__init__(errors[0].code, "; ".join(f"{one.pointer or '/'}: {one.message}: {one.expected}" for one in errors))
+        self.errors = tuple(errors)
+
+
 class ReadOnly(ApiError):
     """The body changes read-only fields."""
 
@@ -193,6 +201,12 @@ class ImportExists(ApiError):
     """Another import has the key."""
 
     code = "import_exists"
+
+
+class ImportRunning(ApiError):
+    """The import waits or runs."""
+
+    code = "import_running"
 
 
 class ImportEnded(ApiError):

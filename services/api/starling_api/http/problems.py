@@ -20,6 +20,7 @@ from starling_segments import DefinitionRefused
 
 _STATUS: Final[Mapping[type[errors.ApiError], int]] = {
     errors.BadRequest: 400,
+    errors.BadImport: 400,
     errors.ReadOnly: 400,
     errors.Unauthenticated: 401,
     errors.Forbidden: 403,
@@ -33,6 +34,7 @@ _STATUS: Final[Mapping[type[errors.ApiError], int]] = {
     errors.HistoryOff: 409,
     errors.ImportEnded: 409,
     errors.ImportExists: 409,
+    errors.ImportRunning: 409,
     errors.BodyTimeout: 408,
     errors.CursorExpired: 410,
     errors.VersionConflict: 412,
@@ -151,7 +153,7 @@ def _api_error(_request: Request, error: Exception) -> JSONResponse:
         more = {"used_by": list(error.users)}
     if isinstance(error, errors.VersionConflict):
         more = {"revision": error.revision}
-    if isinstance(error, errors.ReadOnly | errors.FrozenField):
+    if isinstance(error, errors.BadImport | errors.ReadOnly | errors.FrozenField):
         more = {"errors": [asdict(one) for one in error.errors]}
     return problem_response(_STATUS[type(error)], error.code, str(error), **more)
 

@@ -1,16 +1,27 @@
-"""Core: imports: requests, progress, rejected rows, and cancellation."""
+"""Core: imports: requests, progress, rejected rows, repetition and cancellation."""
 
-from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
 from typing import Any, Final, NamedTuple, Protocol
 
 import msgspec
 
-from starling_api.http.errors import BadRequest, ImportEnded, ImportExists, NotFound
+from starling_api.definitions.webhook_fields import MASK
+from starling_api.http.errors import (
+    BadImport,
+    BadRequest,
+    ImportEnded,
+    ImportExists,
+    ImportRunning,
+    NotFound,
+    SecretsKeyMissing,
+)
 from starling_api.http.pagination import PageOf, cut
-from starling_common.outcome import Refused
+from starling_common.sealing import KeyMissing, Place, Sealer, is_sealed
 from starling_common.time.instants import format_instant
-from starling_rules.imports import CANCELLED, ENDED, WAITING, ImportRequest, parse_request
+from starling_rules.imports import CANCELLED, ENDED, WAITING, ImportRequest, Invalid, parse_request
+from starling_rules.jdbc import password_place
+from starling_segments import FieldError
 
 Document = dict[str, Any]
 
@@ -69,28 +80,54 @@ class ImportStore(Protocol):
     def rejects(self, workspace: str, key: str, after: tuple[str, int], most: int) -> Sequence[RejectRow]:
         """Return the rejected rows after a file and a row, in this order."""
 
+    def repeat(self, workspace: str, key: str, request: str, now_ms: int) -> bool:
+        """Let an import that has ended wait again, with the request; return False if it has not ended."""
+
     def cancel(self, workspace: str, key: str, now_ms: int) -> bool:
         """Cancel an import; return False if it has ended."""
 
 
 @dataclass(frozen=True, slots=True)
 class Imports:
-    """The imports of all workspaces. `is_started`: the API starts the job that runs them."""
+    """The imports of all workspaces. `is_started`: the API starts the job that runs them. `sealer`: encrypts passwords."""
 
     store: ImportStore
     now_ms: Callable[[], int]
     is_started: bool = True
+    sealer: Sealer = field(default_factory=Sealer)
 
     def create(self, workspace: str, document: Any, *, dry_run: bool = False) -> Document:
-        """Store an import, which the job then runs. Raises: BadRequest, ImportExists."""
-        request = parse_request(document)
-        if isinstance(request, Refused):
-            raise BadRequest(request.code, request.message)
-        text = msgspec.json.encode(request.value).decode()
-        row = ImportRow(request.value.key, text, WAITING, None, self.now_ms(), None)
+        """Store an import, which the job then runs. Raises: BadImport, ImportExists, SecretsKeyMissing."""
+        found = parse_request(document)
+        if isinstance(found, Invalid):
+            raise BadImport(found.errors)
+        request = found.value
+        if request.jdbc is not None and request.jdbc.password is not None:
+            request = self._with_password(workspace, request, request.jdbc.password, "/jdbc/password")
+        row = ImportRow(request.key, msgspec.json.encode(request).decode(), WAITING, None, self.now_ms(), None)
         if (self.store.find(workspace, row.key) is not None) if dry_run else not self.store.add(workspace, row):
             raise ImportExists(f"there is an import {row.key!r} in this workspace: give this one another key")
         return self._shown(row, ())
+
+    def repeat(self, workspace: str, key: str, document: Any, *, dry_run: bool = False) -> Document:
+        """Run an import of a database again. `document`: `{}`, or an object with a new `password`.
+
+        Raises: NotFound, BadRequest, BadImport, ImportRunning, SecretsKeyMissing.
+        """
+        row = self._found(workspace, key)
+        request = msgspec.json.decode(row.request, type=ImportRequest)
+        if request.jdbc is None:
+            raise BadRequest(
+                "files_run_once", f"the import {key!r} has files, which are imported once: create one with another key"
+            )
+        if not isinstance(document, dict) or document.keys() - {"password"} or not isinstance(document.get("password", ""), str):
+            raise BadImport([FieldError("", "bad_import", "it is no repetition", 'send {}, or {"password": "…"}')])
+        if "password" in document:
+            request = self._with_password(workspace, request, document["password"], "/password")
+        text, now_ms = msgspec.json.encode(request).decode(), self.now_ms()
+        if row.state not in ENDED or not (dry_run or self.store.repeat(workspace, key, text, now_ms)):
+            raise ImportRunning(f"the import {key!r} has not ended: wait for its end, or cancel it")
+        return self._shown(row._replace(state=WAITING, message=None, changed_at_ms=now_ms), ())
 
     def page(self, workspace: str, page: PageOf) -> Document:
         """Return imports by key, without their files."""
@@ -119,6 +156,19 @@ class Imports:
             raise ImportEnded(f"the import {key!r} has ended: its state is {self._found(workspace, key).state}")
         return self._shown(row._replace(state=CANCELLED, changed_at_ms=now_ms), self.store.files(workspace, key))
 
+    def _with_password(self, workspace: str, request: ImportRequest, password: str, pointer: str) -> ImportRequest:
+        """Return the request with the encrypted password. Raises: BadImport, SecretsKeyMissing."""
+        if password == MASK or is_sealed(password):
+            raise BadImport(
+                [FieldError(pointer, "bad_password", "it is no password, but what is shown for one", "give it in plain")]
+            )
+        try:
+            sealed = self.sealer.seal(password, Place(*password_place(workspace, request.key)))
+        except KeyMissing as missing:
+            raise SecretsKeyMissing(str(missing)) from None
+        assert request.jdbc is not None  # noqa: S101 - the callers have checked it
+        return msgspec.structs.replace(request, jdbc=msgspec.structs.replace(request.jdbc, password=sealed))
+
     def _found(self, workspace: str, key: str) -> ImportRow:
         found = self.store.find(workspace, key)
         if found is None:
@@ -126,7 +176,9 @@ class Imports:
         return found
 
     def _summary(self, row: ImportRow) -> Document:
-        request: Mapping[str, Any] = msgspec.to_builtins(msgspec.json.decode(row.request, type=ImportRequest))
+        request: dict[str, Any] = msgspec.to_builtins(msgspec.json.decode(row.request, type=ImportRequest))
+        if "password" in request.get("jdbc", ()):
+            request["jdbc"]["password"] = MASK
         waits = row.state == WAITING and row.message is None and not self.is_started
         return {
             **request,

@@ -28,13 +28,14 @@ _CREATE: Final[dict[int | str, dict[str, Any]]] = {201: {"model": ImportModel}, 
 _PAGE: Final[dict[int | str, dict[str, Any]]] = {200: {"model": ImportPageModel}, **problems(400)}
 _READ: Final[dict[int | str, dict[str, Any]]] = {200: {"model": ImportModel}, **problems(404)}
 _CANCEL: Final[dict[int | str, dict[str, Any]]] = {200: {"model": ImportModel}, **problems(400, 404, 409, 422)}
+_REPEAT: Final[dict[int | str, dict[str, Any]]] = {200: {"model": ImportModel}, **problems(400, 404, 408, 409, 413, 422)}
 _REJECTS: Final[dict[int | str, dict[str, Any]]] = {200: {"model": ImportRejectPageModel}, **problems(400, 404)}
 
 
 @import_router.post(
     "",
     operation_id="create_import",
-    summary="Import files",
+    summary="Import files, or rows of a database",
     status_code=201,
     responses=_CREATE,
     openapi_extra=body_of("ImportRequest"),
@@ -42,14 +43,36 @@ _REJECTS: Final[dict[int | str, dict[str, Any]]] = {200: {"model": ImportRejectP
 def create_import(
     services: UsedServices, write: Annotated[Write, Depends(unversioned_write_with_body(Role.ADMIN, parse_json))]
 ) -> Response:
-    """The Spark job `imports` reads the files and sends each row to the ingest API. An event that is older than the
-    `expires_after` of a campaign does not trigger it; a membership change that follows from an import does. Needs the role admin,
-    because the job reads files with its own rights.
+    """The Spark job `imports` reads the files, or the rows of a database, and sends each row to the ingest API. An event that is
+    older than the `expires_after` of a campaign does not trigger it; a membership change that follows from an import does. Needs
+    the role admin, because the job reads files with its own rights.
     """
 
     def act() -> Stored:
         made = services.imports.create(write.author.workspace, write.document, dry_run=write.dry_run)
         return Stored(201, to_json(made), None)
+
+    return answered(services, write, act)
+
+
+@import_router.post(
+    "/{key}/run",
+    operation_id="repeat_import",
+    summary="Run an import of a database again",
+    responses=_REPEAT,
+    openapi_extra=body_of("ImportRepetition"),
+)
+def repeat_import(
+    key: str, services: UsedServices, write: Annotated[Write, Depends(unversioned_write_with_body(Role.ADMIN, parse_json))]
+) -> Response:
+    """The job reads the rows that are new or changed since the last run, and sends them. Files are imported once. Needs the role
+    admin.
+    """
+
+    def act() -> Stored:
+        return Stored(
+            200, to_json(services.imports.repeat(write.author.workspace, key, write.document, dry_run=write.dry_run)), None
+        )
 
     return answered(services, write, act)
 

@@ -24,6 +24,10 @@ _REJECTS: Final = (
     "WHERE workspace = ? AND key = ? AND (file, row) > (?, ?) LIMIT ?"
 )
 _STATES: Final = "SELECT state FROM {ks}.imports"
+_REPEAT: Final = (
+    "UPDATE {ks}.imports SET state = ?, message = NULL, request = ?, changed_at_ms = ? WHERE workspace = ? AND key = ? "
+    "IF state IN (?, ?, ?)"
+)
 _CANCEL: Final = "UPDATE {ks}.imports SET state = ?, changed_at_ms = ? WHERE workspace = ? AND key = ? IF state IN (?, ?)"
 
 
@@ -54,6 +58,10 @@ class CassandraImports:
         """Return the rejected rows after a file and a row, in this order."""
         rows = self._database.read(_REJECTS, (workspace, key, *after, most))
         return [RejectRow(*(row[name] for name in ("file", "row", "column_name", "code", "reason", "cure"))) for row in rows]
+
+    def repeat(self, workspace: str, key: str, request: str, now_ms: int) -> bool:
+        """Let an import that has ended wait again, with the request; return False if it has not ended."""
+        return self._database.write_if(_REPEAT, (WAITING, request, now_ms, workspace, key, *sorted(ENDED)))
 
     def cancel(self, workspace: str, key: str, now_ms: int) -> bool:
         """Cancel an import; return False if it has ended."""

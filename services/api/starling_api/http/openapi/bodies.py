@@ -22,6 +22,7 @@ from starling_campaigns.definitions.targets import CHANNEL_FIELDS, COMMON_FIELDS
 from starling_campaigns.schema import campaign_fields, target_schemas
 from starling_common.cassandra.read_models import CAMPAIGN, COMPUTED_TRAIT, EVENT_TYPE, LIST, SEGMENT, TARGET, VIEW, WEBHOOK
 from starling_common.records.credentials import SCOPES
+from starling_rules.jdbc import FETCH_SIZES, PARTITIONS
 from starling_rules.sql.event_types import KEY_PATTERN as EVENT_TYPE_KEY
 from starling_rules.sql.event_types import MAX_PROPERTIES, NAME_PATTERN, TYPES
 from starling_rules.sql.schedule import MAX_CHARACTERS as MAX_SCHEDULE_CHARACTERS
@@ -59,14 +60,21 @@ _READ_ONLY_TYPES: Final[Mapping[str, Schema]] = {
 _TEXT: Final[Schema] = {"type": "string", "minLength": 1}
 _IMPORT: Final[Schema] = {
     "key": {"type": "string", "pattern": "^[a-z][a-z0-9_-]{0,63}$"},
-    "uri": {"type": "string", "pattern": "^(file|s3|gs)://", "description": "A file, or a directory with files of the format"},
-    "format": {"enum": ["csv", "parquet", "jsonl"]},
+    "uri": {
+        "type": "string",
+        "pattern": "^((file|s3a?|gs)|jdbc:[a-z][a-z0-9]*)://",
+        "description": "A file, a directory with files of the format, or a database such as jdbc:postgresql://host:5432/database",
+    },
+    "format": {"enum": ["csv", "parquet", "jsonl", "jdbc"]},
     "kind": {"enum": ["events", "traits"]},
     "user_column": {**_TEXT, "description": "Column with the user ids"},
     "event": {"type": ["string", "null"], "description": "Name of all events; or give event_column"},
     "event_column": {"type": ["string", "null"], "description": "Column with the names of the events"},
     "time_column": {"type": ["string", "null"], "description": "Column with the times, in ISO 8601; else the time of the import"},
-    "id_column": {"type": ["string", "null"], "description": "Column with a unique id of the row; else file, row and content"},
+    "id_column": {
+        "type": ["string", "null"],
+        "description": "Column with a unique id of the row; else file, row and content. jdbc needs it",
+    },
     "columns": {
         "type": ["object", "null"],
         "additionalProperties": {"type": "string", "pattern": r"^(properties|traits)\.[^.]+$"},
@@ -77,8 +85,20 @@ _IMPORT: Final[Schema] = {
         "type": "integer",
         "minimum": 0,
         "maximum": 1_000_000,
-        "description": "A file with more ends the import as failed",
+        "description": "A file, or a task of jdbc, with more ends the import as failed",
     },
+    "jdbc": {"anyOf": [{"$ref": f"{_COMPONENTS}JdbcSource"}, {"type": "null"}], "description": "With the format jdbc"},
+}
+_JDBC: Final[Schema] = {
+    "user": {**_TEXT, "description": "User of the database, with the right to read only"},
+    "password": {"type": ["string", "null"], "writeOnly": True, "description": "It is stored encrypted, and shown as ***"},
+    "table": {"type": ["string", "null"], "description": "Table, such as crm.customers; or give query"},
+    "query": {"type": ["string", "null"], "description": "One SELECT without a semicolon; or give table"},
+    "mode": {"enum": ["full", "cursor"], "description": "full: all rows, of which new and changed ones are sent"},
+    "cursor_column": {"type": ["string", "null"], "description": "With cursor: a number, date or time that grows with each change"},
+    "fetch_size": {"type": "integer", "minimum": FETCH_SIZES[0], "maximum": FETCH_SIZES[1], "description": "Rows a round trip"},
+    "partition_column": {"type": ["string", "null"], "description": "Column with whole numbers, by which tasks share the rows"},
+    "partitions": {"type": "integer", "minimum": PARTITIONS[0], "maximum": PARTITIONS[1], "description": "Tasks, with that column"},
 }
 
 
@@ -132,7 +152,11 @@ def body_schemas() -> dict[str, Schema]:
             {**fields, **condition, **read_only()},
             ["where"],
         ),
-        "ImportRequest": _body("Files to import", _IMPORT, ["key", "uri", "format", "kind", "user_column"]),
+        "ImportRequest": _body("Files, or rows of a database, to import", _IMPORT, ["key", "uri", "format", "kind", "user_column"]),
+        "JdbcSource": _body("A table or a query of a database", _JDBC, ["user"]),
+        "ImportRepetition": _body(
+            "A repetition", {"password": {"type": "string", "writeOnly": True, "description": "A new one"}}, []
+        ),
         "SegmentBatch": _body(
             "Segments to create or change, each with its key",
             {

@@ -101,6 +101,11 @@ _IMPORT_BODY: Final[Document] = {
     "event": "Order Completed", "time_column": "at", "id_column": "order_id", "columns": {"total": "properties.revenue"},
 }  # fmt: skip
 _IMPORT: Final[Document] = {**_IMPORT_BODY, "state": "waiting", "message": None, "created_at": _INSTANT, "changed_at": None}
+_IMPORT_JDBC: Final[Document] = {
+    "key": "crm-customers", "uri": "jdbc:postgresql://crm-db.example.com:5432/crm", "format": "jdbc", "kind": "traits",
+    "user_column": "id", "id_column": "id", "jdbc": {"user": "reader", "password": "***", "table": "customers"},
+    "state": "waiting", "message": None, "created_at": _INSTANT, "changed_at": None,
+}  # fmt: skip
 _IMPORT_PROGRESS: Final[Document] = {
     **_IMPORT, "state": "running", "changed_at": _INSTANT, "rows_done": 1000, "accepted": 999, "rejected": 1,
     "files": [
@@ -427,6 +432,9 @@ EXAMPLES: Final[dict[str, Example]] = {
         }),
     ),
     "create_import": Example(_IMPORT_BODY, {**_IMPORT, "rows_done": 0, "accepted": 0, "rejected": 0, "files": []}),
+    "repeat_import": Example(
+        {}, {**_IMPORT_JDBC, "rows_done": 0, "accepted": 0, "rejected": 0, "files": [], "changed_at": _INSTANT}
+    ),
     "list_imports": Example(None, _page(_IMPORT)),
     "get_import": Example(None, _IMPORT_PROGRESS),
     "cancel_import": Example(None, {**_IMPORT_PROGRESS, "state": "cancelled"}),

@@ -149,7 +149,7 @@ class ImportSummaryModel(BaseModel):
 
     key: str
     uri: str
-    format: Literal["csv", "parquet", "jsonl"]
+    format: Literal["csv", "parquet", "jsonl", "jdbc"]
     kind: Literal["events", "traits"]
     user_column: str
     event: str | None = None
@@ -159,6 +159,7 @@ class ImportSummaryModel(BaseModel):
     columns: dict[str, str] | None = None
     delimiter: str | None = None
     max_rejects: int | None = None
+    jdbc: dict[str, Any] | None = Field(None, description="The source of the format jdbc; its password is ***")
     state: Literal["waiting", "running", "done", "failed", "cancelled"]
     message: str | None = Field(description="Why the import failed, or waits, and the cure")
     created_at: str = Field(description=INSTANT)
@@ -168,8 +169,8 @@ class ImportSummaryModel(BaseModel):
 class ImportFileModel(BaseModel):
     """Progress of one file of an import."""
 
-    file: str = Field(description="Path below the URI of the import")
-    rows_done: int = Field(description="Rows of the file that are accepted or rejected")
+    file: str = Field(description="Path below the URI of the import; with jdbc: rows, or a part of them such as rows-3")
+    rows_done: int = Field(description="Rows of the file that were read: accepted, rejected, and with jdbc unchanged ones")
     accepted: int
     rejected: int
     complete: bool
@@ -179,7 +180,7 @@ class ImportFileModel(BaseModel):
 class ImportModel(ImportSummaryModel):
     """One import with its progress."""
 
-    rows_done: int = Field(description="Rows that were read: accepted and rejected ones")
+    rows_done: int = Field(description="Rows that were read: accepted, rejected, and with jdbc unchanged ones")
     accepted: int = Field(description="Rows that the ingest API accepted; a repeated message id has no further effect")
     rejected: int
     files: list[ImportFileModel]
