@@ -57,7 +57,6 @@ ALLOWED: Final[Mapping[str, str]] = {
     "spark_state.py:init": _SPARK,
     "spark_state.py:timerValues": _SPARK,
     "test_commands.py:whitespace_split": "shlex reads it",
-    "database.py:fetch_size": _DRIVER,
     "database.py:consistency_level": _DRIVER,
     "database.py:serial_consistency_level": _DRIVER,
     "database.py:_timer": "breaks a reference cycle of the driver",

@@ -1,12 +1,14 @@
-"""The job `imports` with a real ingest API, broker and Cassandra: files, rejected rows, a kill and a cancellation."""
+"""The job `imports` with a real ingest API, broker, Cassandra and PostgreSQL: files, a database, rejected rows, and a kill."""
 
 import json
 import uuid
 from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
 import msgspec
 import psutil
+import psycopg
 import pytest
 from prometheus_client import CollectorRegistry
 from pyspark.sql import SparkSession
@@ -16,17 +18,24 @@ from starling_api.imports.wiring import ImportService
 from starling_api.jobs import runner
 from starling_api.settings import ApiSettings
 from starling_common.cassandra.database import Database
+from starling_common.sealing import Place as SecretPlace
+from starling_common.sealing import Sealer
 from starling_common.settings import Cassandra
 from starling_common.telemetry.metrics import Metrics
 from starling_common.testing import eventually, free_port, own_keyspace
 from starling_common.wire import Registry
+from starling_local.postgres import USER, PostgresServer, postgres
 from starling_rules.imports import CANCELLED, DONE, FAILED, RUNNING, WAITING, ImportRequest
-from starling_spark.jobs.imports.job import ImportJob, Target
+from starling_rules.jdbc import JdbcSource, password_place
+from starling_spark.jobs.imports.jdbc import SHIPPED, JdbcAccess
+from starling_spark.jobs.imports.job import Databases, ImportJob, Target
 from starling_spark.jobs.imports.store import ImportStore, Place
 from tests.conftest import Stack
 from tests.integration.ingest.edge_process import EdgeProcess, records, running
 
 TRACK = "ingest.track"
+PASSWORD = "planted-5e0c-secret"
+SEALER = Sealer({"tests": b"7" * 32})
 ROWS = 20_000
 """40 batches: a kill after the first progress is in the middle of the file."""
 
@@ -44,16 +53,29 @@ class Imports:
         self._edge = edge
         self._codec = Registry(stack.registry_url).codec(TRACK, "IngestReceived")
 
-    def request(self, key: str, uri: str, **more: str) -> Place:
+    def request(self, key: str, uri: str, **more: str | JdbcSource) -> Place:
         fields = {"format": "csv", "kind": "events", "user_column": "user", "event": "Order"} | more
         document = msgspec.json.encode(ImportRequest(key=key, uri=uri, **fields)).decode()  # type: ignore[arg-type]
         statement = "INSERT INTO {ks}.imports (workspace, key, request, state, created_at_ms) VALUES (?, ?, ?, ?, ?) IF NOT EXISTS"
         assert self.database.write_if(statement, (self.workspace, key, document, WAITING, 1))
         return Place(self.workspace, key)
 
-    def job(self, spark: SparkSession, write_key: str = "key") -> ImportJob:
+    def database_request(self, key: str, uri: str, password: str = PASSWORD, **source: str | int) -> Place:
+        """An import of a database, as the API stores it."""
+        sealed = SEALER.seal(password, SecretPlace(*password_place(self.workspace, key)))
+        jdbc = JdbcSource(user=USER, password=sealed, **source)  # type: ignore[arg-type]
+        return self.request(key, uri, format="jdbc", user_column="id", id_column="id", jdbc=jdbc)
+
+    def again(self, place: Place) -> None:
+        """As the API lets an import of a database run again."""
+        row = CassandraImports(self.database).find(*place)
+        assert row is not None
+        assert CassandraImports(self.database).repeat(*place, row.request, 2)
+
+    def job(self, spark: SparkSession, write_key: str = "key", access: JdbcAccess | None = None) -> ImportJob:
         target = Target(self._cassandra, self._edge.url, write_key)
-        return ImportJob(spark, self.store, lambda _: target, [self.directory.as_uri()])
+        databases = Databases(access or JdbcAccess(allow_private=True), SEALER)
+        return ImportJob(spark, self.store, lambda _: target, [self.directory.as_uri()], databases)
 
     def environment(self) -> dict[str, str]:
         return {
@@ -68,10 +90,14 @@ class Imports:
             "STARLING_IMPORTS_ROOTS": self.directory.as_uri(),
         }
 
-    def message_ids(self) -> list[str]:
+    def items(self) -> list[dict[str, Any]]:
+        """The items in the topic, in the order of each user."""
         found = [self._codec.decode(one.value() or b"") for one in records(self._stack.brokers, TRACK, self.workspace)]
         assert all(one["imported"] for one in found)
-        return [one["message_id"] for one in found]
+        return found
+
+    def message_ids(self) -> list[str]:
+        return [one["message_id"] for one in self.items()]
 
     def state(self, place: Place) -> tuple[str, str | None]:
         (row,) = self.database.read("SELECT state, message FROM {ks}.imports WHERE workspace = ? AND key = ?", place)
@@ -132,6 +158,159 @@ def test_a_refused_key_ends_the_import_and_a_cancelled_one_sends_nothing(
     assert imports.job(spark, "wrong").run(lambda: False) == {FAILED: 1}
     assert "STARLING_IMPORTS_WRITE_KEYS" in str(imports.state(place)[1])
     assert imports.state(cancelled)[0] == CANCELLED
+    assert imports.message_ids() == []
+
+
+@pytest.fixture(scope="module")
+def server() -> Iterator[PostgresServer]:
+    with postgres(PASSWORD) as found:
+        yield found
+
+
+class Customers:
+    """A table of a test's own."""
+
+    def __init__(self, server: PostgresServer) -> None:
+        self.name = f"t{uuid.uuid4().hex[:10]}"
+        self.url = f"jdbc:postgresql://127.0.0.1:{server.port}/postgres"
+        self._server = server
+        self.sql(
+            f'CREATE TABLE {self.name} (id numeric PRIMARY KEY, "Plan" text, spent numeric, born timestamptz, changed_at timestamp)'
+        )
+
+    def sql(self, statement: str) -> None:
+        with psycopg.connect(self._server.uri(), password=PASSWORD) as connection:
+            connection.execute(statement)
+
+    def add(self, *rows: str) -> None:
+        self.sql(f"INSERT INTO {self.name} VALUES {', '.join(rows)}")  # noqa: S608 - the rows are ours
+
+    def change(self, plan: str, id_: int = 1) -> None:
+        self.sql(f"UPDATE {self.name} SET \"Plan\" = '{plan}', changed_at = changed_at + interval '1 day' WHERE id = {id_}")  # noqa: S608
+
+
+@pytest.fixture
+def customers(server: PostgresServer) -> Customers:
+    made = Customers(server)
+    made.add(
+        "(1, 'pro', 12.50, '1990-02-28 23:30+00', '2026-01-01 00:00:00.000001')",
+        "(2, null, 7, null, '2026-01-02')",
+        "(3, 'free', 'NaN', null, '2026-01-03')",
+        "(4, 'free', 0, 'infinity', '2026-01-03')",
+    )
+    return made
+
+
+def done(imports: Imports, spark: SparkSession, place: Place) -> tuple[int, int, int]:
+    """Run the job; the rows that were read, sent and rejected."""
+    assert imports.job(spark).run(lambda: False) == {DONE: 1}, imports.state(place)
+    found = imports.store.progress(place).values()
+    return sum(one.rows_done for one in found), sum(one.accepted for one in found), sum(one.rejected for one in found)
+
+
+def test_new_and_changed_rows_of_a_database_are_sent_and_unchanged_ones_are_not(
+    spark: SparkSession, imports: Imports, customers: Customers, server: PostgresServer, capfd: pytest.CaptureFixture[str]
+) -> None:
+    place = imports.database_request("crm", customers.url, table=f"public.{customers.name}", fetch_size=2)
+    assert done(imports, spark, place) == (4, 2, 2)
+    assert imports.rejects(place) == [("rows", 3, "spent", "bad_value"), ("rows", 4, "born", "bad_value")]
+    found = {one["user_id"]: json.loads(one["item"])["properties"] for one in imports.items()}
+    assert found == {
+        "1": {"Plan": "pro", "spent": 12.5, "born": "1990-02-28T23:30:00+00:00", "changed_at": "2026-01-01T00:00:00.000001+00:00"},
+        "2": {"spent": 7, "changed_at": "2026-01-02T00:00:00+00:00"},
+    }
+    imports.again(place)
+    assert done(imports, spark, place) == (4, 0, 2)
+    assert len(imports.message_ids()) == 2
+    # A value that returns is a change too, and has a message id of its own.
+    for plan in ("free", "pro"):
+        customers.sql(f"UPDATE {customers.name} SET \"Plan\" = '{plan}' WHERE id = 1")  # noqa: S608 - the values are ours
+        imports.again(place)
+        assert done(imports, spark, place) == (4, 1, 2)
+    ids = imports.message_ids()
+    assert (len(ids), len(set(ids))) == (4, 4)
+    stored = imports.database.read("SELECT * FROM {ks}.imports")
+    seen = f"{capfd.readouterr()}{server.log.read_text()}{imports.items()}{stored}"
+    assert "crm" in seen
+    assert PASSWORD not in seen
+
+
+def test_a_cursor_reads_new_rows_alone_also_in_parts(spark: SparkSession, imports: Imports, customers: Customers) -> None:
+    query = f'SELECT id, "Plan" AS plan, changed_at FROM {customers.name}'  # noqa: S608 - the name is ours
+    source: dict[str, Any] = {"query": query, "mode": "cursor", "cursor_column": "changed_at"}
+    place = imports.database_request("crm", customers.url, **source, partition_column="id", partitions=2)
+    assert done(imports, spark, place) == (4, 4, 0)
+    assert len(imports.store.progress(place)) == 2
+    imports.again(place)
+    assert done(imports, spark, place) == (0, 0, 0)
+    customers.change("pro", 4)
+    customers.add("(5, 'new', 0, null, '2026-02-01')", "(6, 'old', 0, null, '2025-01-01')", "(7, 'none', 0, null, null)")
+    imports.again(place)
+    assert done(imports, spark, place) == (3, 2, 1)
+    assert [one[2:] for one in imports.rejects(place)] == [("changed_at", "missing_cursor")]
+    assert sorted(one["user_id"] for one in imports.items()) == ["1", "2", "3", "4", "4", "5"]
+    assert len(set(imports.message_ids())) == 6
+    # A run that was killed is repeated from the last cursor, with the same message ids.
+    imports.store.set_cursor(place, "2026-01-02T00:00:00.000000")
+    imports.again(place)
+    assert done(imports, spark, place) == (4, 3, 1)
+    assert len(set(imports.message_ids())) == 6
+
+
+def test_an_error_of_a_database_names_the_cure(
+    spark: SparkSession, imports: Imports, customers: Customers, monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]
+) -> None:
+    table, wrong = customers.name, "planted-wrong-71"
+    of_query = "SELECT id, nextval('absent') AS n FROM " + table  # noqa: S608 - the name is ours
+    cases: dict[str, tuple[Place, str]] = {
+        name: (imports.database_request(name, **{"uri": customers.url, "table": table, **given}), message)  # type: ignore[arg-type]
+        for name, given, message in (
+            ("password", {"password": wrong}, "run the import again with the password"),
+            ("table", {"table": "absent"}, "correct jdbc/table, or create the table again"),
+            ("database", {"uri": customers.url.replace("/postgres", "/absent")}, "correct the database in the URI"),
+            (
+                "column",
+                {"mode": "cursor", "cursor_column": "at"},
+                "there is no column 'at': correct the import, or the source, which has",
+            ),
+            ("text", {"mode": "cursor", "cursor_column": "Plan"}, "is string, and not a number, a date or a time"),
+            ("part", {"partition_column": "born"}, "is timestamp, and not a whole number"),
+            ("query", {"table": None, "query": of_query}, "correct jdbc/table"),
+            ("driver", {"uri": "jdbc:mariadb://127.0.0.1/crm"}, "add it to STARLING_IMPORTS_JDBC_DRIVERS (now: postgresql)"),
+        )
+    }
+    away = imports.database_request("away", "jdbc:postgresql://127.0.0.1:9/crm", table=table)
+    assert imports.job(spark).run(lambda: False) == {FAILED: len(cases), WAITING: 1}
+    for place, message in cases.values():
+        assert message in str(imports.state(place)[1])
+    assert "correct host and port, or start it: the job tries again" in str(imports.state(away)[1])
+    assert imports.store.set_state(away, CANCELLED)
+    # The table vanishes after its columns were read.
+    vanished = imports.database_request("vanished", customers.url, table=table)
+    read = ImportJob._read
+
+    def without_table(*arguments: Any) -> Any:
+        customers.sql(f"DROP TABLE {table}")
+        return read(*arguments)
+
+    monkeypatch.setattr(ImportJob, "_read", without_table)
+    assert imports.job(spark).run(lambda: False) == {FAILED: 1}
+    assert "does not exist: correct jdbc/table, or create the table again" in str(imports.state(vanished)[1])
+    private = imports.database_request("private", customers.url, table=table)
+    absent = imports.database_request("absent", "jdbc:mariadb://127.0.0.1/crm", table=table)
+    assert imports.job(spark, access=JdbcAccess()).run(lambda: False) == {FAILED: 2}
+    assert "is in a private network: set STARLING_ALLOW_PRIVATE_ADDRESSES=true of the job" in str(imports.state(private)[1])
+    imports.again(absent)
+    access = JdbcAccess({**SHIPPED, "mariadb": "org.example.Absent"}, allow_private=True)
+    assert imports.job(spark, access=access).run(lambda: False) == {FAILED: 1}
+    assert "add the jar of the driver to STARLING_SPARK_JARS" in str(imports.state(absent)[1])
+    imports.again(private)
+    unreadable = ImportJob(spark, imports.store, lambda _: Target(*[None] * 3), [], Databases())  # type: ignore[arg-type]
+    assert unreadable.run(lambda: False) == {FAILED: 1}
+    assert "STARLING_SECRETS__KEYS" in str(imports.state(private)[1])
+    stored = imports.database.read("SELECT * FROM {ks}.imports")
+    seen = f"{capfd.readouterr()}{stored}"
+    assert not any(secret in seen for secret in (PASSWORD, wrong))
     assert imports.message_ids() == []
 
 

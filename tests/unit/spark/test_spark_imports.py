@@ -2,7 +2,8 @@
 
 import json
 from collections.abc import Sequence
-from datetime import UTC, datetime
+from datetime import UTC, date, datetime, timedelta, timezone
+from decimal import Decimal
 from functools import partial
 from pathlib import Path
 from types import SimpleNamespace
@@ -17,13 +18,15 @@ from pydantic import SecretStr
 
 from starling_rules.imports import DONE, FAILED, RUNNING, WAITING, ImportRequest
 from starling_spark.jobs.imports import file_import, job
-from starling_spark.jobs.imports.file_import import import_file
+from starling_spark.jobs.imports.changes import ChangedRows
+from starling_spark.jobs.imports.file_import import Sent, import_file
+from starling_spark.jobs.imports.jdbc import cursor_text, greatest, rows_of_batches
 from starling_spark.jobs.imports.job import ImportJob, Target
 from starling_spark.jobs.imports.reading import SourceUnavailable, found_files, rows_of
 from starling_spark.jobs.imports.rows import ImportedRow, RejectedRow, RowMapper, UnusableFile
-from starling_spark.jobs.imports.sending import IngestRefused, IngestUnavailable, Sender
-from starling_spark.jobs.imports.settings import write_keys
-from starling_spark.jobs.imports.store import Place, Progress
+from starling_spark.jobs.imports.sending import IngestRefused, IngestUnavailable, Sender, encoded
+from starling_spark.jobs.imports.settings import drivers, write_keys
+from starling_spark.jobs.imports.store import KnownRow, Place, Progress
 
 
 def wanted(form: str = "csv", **more: Any) -> ImportRequest:
@@ -41,12 +44,12 @@ class Ingest:
         self.progress: list[Progress] = []
         self.running = True
 
-    def send(self, rows: Sequence[ImportedRow], items: Sequence[bytes]) -> list[RejectedRow]:
+    def send(self, rows: Sequence[ImportedRow], items: Sequence[bytes]) -> Sent:
         for item in items:
             found = json.loads(item)
             self.items.setdefault(found["messageId"], found)
             self.sent += 1
-        return []
+        return Sent()
 
     def is_running(self) -> bool:
         return self.running
@@ -335,3 +338,75 @@ def test_write_keys_by_workspace() -> None:
     assert write_keys(SecretStr("a=acme, b=shop,c=acme")) == {"acme": "a", "shop": "b"}
     with pytest.raises(ValueError, match="key=workspace"):
         write_keys(SecretStr("a"))
+
+
+class Known:
+    """Rows of a database as they were sent."""
+
+    def __init__(self) -> None:
+        self.rows: dict[bytes, KnownRow] = {}
+
+    def known_rows(self, _place: Place, ids: Sequence[bytes]) -> list[KnownRow | None]:
+        return [self.rows.get(one) for one in ids]
+
+    def set_rows(self, _place: Place, rows: Sequence[tuple[bytes, KnownRow]]) -> None:
+        self.rows |= dict(rows)
+
+
+def test_a_change_that_was_not_acknowledged_is_sent_again_with_its_message_id() -> None:
+    known, ids = Known(), list[str]()
+    answers: list[Exception | list[RejectedRow]] = []
+
+    def send(rows: Sequence[ImportedRow], items: Sequence[bytes]) -> list[RejectedRow]:
+        ids.extend(json.loads(item)["messageId"] for item in items)
+        answer = answers.pop(0)
+        if isinstance(answer, Exception):
+            raise answer
+        return answer
+
+    def run(plan: str, *then: Exception | list[RejectedRow]) -> int:
+        answers[:] = then
+        row = ImportedRow(1, {"userId": "a", "traits": {"plan": plan}, "messageId": "m"}, "a")
+        return ChangedRows(known, Place("acme", "crm"), send).send([row], [encoded(row)]).unchanged
+
+    with pytest.raises(IngestUnavailable):
+        run("pro", IngestUnavailable("away"))
+    assert run("pro", []) == 0
+    assert run("pro") == 1
+    assert run("free", [RejectedRow(1, "", "too_deep", "r", "c")]) == 0
+    assert run("free", []) == 0
+    assert run("pro", []) == 0
+    assert (ids[0] == ids[1], ids[2] == ids[3], len(set(ids))) == (True, True, 3)
+
+
+def test_cursors_of_one_column_are_compared_by_their_values() -> None:
+    zone = timezone(timedelta(hours=2))
+    assert greatest(map(cursor_text, (9, 10, Decimal("9.5")))) == "10"
+    assert greatest(map(cursor_text, (datetime(2026, 1, 1, 1, tzinfo=zone), datetime(2025, 12, 31, 23, 30, tzinfo=UTC)))) == (
+        "2025-12-31T23:30:00.000000+00:00"
+    )
+    assert greatest(map(cursor_text, (date(2026, 1, 2), date(2026, 1, 1)))) == "2026-01-02"
+    assert greatest(()) is None
+
+
+def test_texts_of_a_database_become_numbers_and_times_or_are_rejected() -> None:
+    batch = pa.RecordBatch.from_pydict({
+        "n": ["7", "-1.50", "NaN", None, "1"],
+        "at": ["2026-01-02 03:04:05.5+01", "2026-01-02", None, "10:30:00", "infinity"],
+    })  # fmt: skip
+    found = list(rows_of_batches([batch.slice(0, 2), batch.slice(2)], {"n": "number", "at": "time"}))
+    assert found[:2] == [
+        (1, {"n": 7, "at": datetime(2026, 1, 2, 3, 4, 5, 500_000, timezone(timedelta(hours=1)))}),
+        (2, {"n": -1.5, "at": date(2026, 1, 2)}),
+    ]
+    assert found[3] == (4, {"n": None, "at": "10:30:00"})
+    assert [(one.row, one.column, one.code) for one in found if isinstance(one, RejectedRow)] == [
+        (3, "n", "bad_value"), (5, "at", "bad_value"),
+    ]  # fmt: skip
+
+
+def test_drivers_are_those_of_the_installation_and_of_the_operator() -> None:
+    assert drivers("") == {"postgresql": "org.postgresql.Driver"}
+    assert drivers(" mariadb=org.mariadb.jdbc.Driver, ")["mariadb"] == "org.mariadb.jdbc.Driver"
+    with pytest.raises(ValueError, match="not name=class"):
+        drivers("mariadb")

@@ -1,17 +1,35 @@
-"""Core: one file of an import: read, map, send, and store the progress after each batch."""
+"""Core: one file of an import, or one task of a database: read, map, send, and store the progress after each batch."""
 
 import hashlib
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Final, Protocol
+from typing import Any, Final, NamedTuple, Protocol
 
 from starling_rules.imports import ImportRequest
-from starling_spark.jobs.imports.rows import ImportedRow, RejectedRow, RowMapper, UnusableFile
+from starling_spark.jobs.imports.rows import ImportedRow, RejectedRow, UnusableFile
 from starling_spark.jobs.imports.sending import BATCH_BYTES, BATCH_ROWS, encoded
 from starling_spark.jobs.imports.store import Progress
 
 MAX_KEYS: Final = 2_000_000
 """Most ids that are compared within one file, by 8 bytes of hash. The normalizer drops later repetitions of a user."""
+
+
+class Sent(NamedTuple):
+    """The rejected rows of a batch, and the number of rows that were not sent, because they are unchanged."""
+
+    rejected: Sequence[RejectedRow] = ()
+    unchanged: int = 0
+
+
+class Mapper(Protocol):
+    """Maps the rows of one file."""
+
+    @property
+    def id_column(self) -> str | None:
+        """Return the column that identifies a row."""
+
+    def map(self, number: int, values: Mapping[str, Any]) -> ImportedRow | RejectedRow:
+        """Return the item of a row, with a message id that is the same for each run."""
 
 
 class Log(Protocol):
@@ -54,9 +72,9 @@ Rows = Callable[[int], Iterator[tuple[int, dict[str, object]] | RejectedRow]]
 
 def import_file(
     request: ImportRequest,
-    mapper: RowMapper,
+    mapper: Mapper,
     rows: Rows,
-    send: Callable[[Sequence[ImportedRow], Sequence[bytes]], list[RejectedRow]],
+    send: Callable[[Sequence[ImportedRow], Sequence[bytes]], Sent],
     log: Log,
     progress: Progress,
 ) -> Progress:
@@ -73,11 +91,12 @@ def import_file(
         for batch in _batches(_mapped(found, mapper, seen), done):
             if not log.is_running():
                 return progress
-            rejected = batch.rejected + (send(batch.rows, batch.items) if batch.rows else [])
+            sent = send(batch.rows, batch.items) if batch.rows else Sent()
+            rejected = [*batch.rejected, *sent.rejected]
             log.add_rejects(rejected)
             progress = progress._replace(
                 rows_done=progress.rows_done + batch.count(),
-                accepted=progress.accepted + batch.count() - len(rejected),
+                accepted=progress.accepted + batch.count() - len(rejected) - sent.unchanged,
                 rejected=progress.rejected + len(rejected),
             )
             _check_rejects(progress, request.max_rejects)
@@ -91,11 +110,11 @@ def import_file(
 
 def _check_rejects(progress: Progress, most: int) -> None:
     if progress.rejected > most:
-        raise UnusableFile(f"stopped after {progress.rejected} rejected rows, over max_rejects {most}: correct the file")
+        raise UnusableFile(f"stopped after {progress.rejected} rejected rows, over max_rejects {most}: correct the rows")
 
 
 def _mapped(
-    found: Iterator[tuple[int, dict[str, object]] | RejectedRow], mapper: RowMapper, seen: set[bytes]
+    found: Iterator[tuple[int, dict[str, object]] | RejectedRow], mapper: Mapper, seen: set[bytes]
 ) -> Iterator[ImportedRow | RejectedRow]:
     for one in found:
         row = one if isinstance(one, RejectedRow) else mapper.map(*one)

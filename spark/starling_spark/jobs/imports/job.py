@@ -1,26 +1,37 @@
-"""Edge: runs the imports that wait: the files of one import at the same time, a task of Spark each."""
+"""Edge: runs the imports that wait: the files of one import, or the parts of a database, at the same time, a task of Spark each."""
 
 from collections import Counter
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from functools import cache, partial
 from typing import NamedTuple
 
 import httpx
+import pyarrow as pa
 from py4j.protocol import Py4JJavaError
+from pyspark import TaskContext
 from pyspark.sql import SparkSession
 
 from starling_common.cassandra.database import Database
 from starling_common.cassandra.sessions import DatabaseUnavailable
+from starling_common.sealing import Place as SecretPlace
+from starling_common.sealing import Sealer, Unreadable
 from starling_common.settings import Cassandra
 from starling_common.telemetry.logs import log
 from starling_rules.imports import DONE, FAILED, RUNNING, WAITING, ImportRequest
-from starling_spark.jobs.imports.file_import import import_file
+from starling_rules.jdbc import password_place
+from starling_spark.jobs.imports.changes import ChangedRows, CursorMapper
+from starling_spark.jobs.imports.file_import import Mapper, Sent, import_file
+from starling_spark.jobs.imports.jdbc import JdbcAccess, JdbcRows, greatest, opened_rows, raise_translated, rows_of_batches
 from starling_spark.jobs.imports.reading import FoundFile, SourceUnavailable, found_files, rows_of
-from starling_spark.jobs.imports.rows import RejectedRow, RowMapper, UnusableFile
+from starling_spark.jobs.imports.rows import ImportedRow, RejectedRow, RowMapper, UnusableFile
 from starling_spark.jobs.imports.sending import IngestRefused, IngestUnavailable, Sender
 from starling_spark.jobs.imports.store import ImportStore, Place, Progress
 
 _TIMEOUT_SECONDS = 60.0
+_ROWS = "rows"
+"""The name of a database's first part in the progress; the others are `rows-1` and so on."""
+_RESULT = "refused string, unavailable string, cursor string"
+"""The fields of `TaskResult`, for Spark."""
 
 
 class Target(NamedTuple):
@@ -40,21 +51,34 @@ class FileTask(NamedTuple):
     progress: Progress
 
 
+class Databases(NamedTuple):
+    """The databases that may be read, and what decrypts their passwords."""
+
+    access: JdbcAccess = JdbcAccess()
+    sealer: Sealer = Sealer()
+
+
 class Postponed(Exception):
     """An import that cannot go on now: the text is the reason. The next run of the job continues it."""
 
 
 class ImportJob:
-    """Runs imports one after another. `roots`: the URIs below which files may be read."""
+    """Runs imports one after another. `roots`: the URIs below which files may be read; `databases`: those that may be read."""
 
     def __init__(
-        self, spark: SparkSession, store: ImportStore, target: Callable[[str], Target | None], roots: Sequence[str]
+        self,
+        spark: SparkSession,
+        store: ImportStore,
+        target: Callable[[str], Target | None],
+        roots: Sequence[str],
+        databases: "Databases | None" = None,
     ) -> None:
         """`target`: returns the target of a workspace; None without a write key for it."""
         self._spark = spark
         self._store = store
         self._target = target
         self._roots = roots
+        self._databases = databases or Databases()
 
     def run(self, is_stopping: Callable[[], bool]) -> Counter[str]:
         """Run each import that waits or was interrupted, the oldest first; return the number of imports by their state.
@@ -94,6 +118,8 @@ class ImportJob:
         target = self._target(place.workspace)
         if target is None:
             return FAILED, "the workspace has no write key for imports: add one to STARLING_IMPORTS_WRITE_KEYS"
+        if request.jdbc is not None:
+            return self._run_database(place, request, target)
         try:
             files = found_files(request.uri, request.format, self._roots)
         except UnusableFile as error:
@@ -111,6 +137,42 @@ class ImportJob:
         names = {file.name for file in files}
         return _ended({name: one for name, one in self._store.progress(place).items() if name in names})
 
+    def _run_database(self, place: Place, request: ImportRequest, target: Target) -> tuple[str, str | None]:
+        """Read the rows again: those that a run that was killed has sent have the same message ids."""
+        assert request.jdbc is not None  # noqa: S101 - the caller has checked it
+        has_cursor = request.jdbc.cursor_column is not None
+        last = self._store.cursor(place) if has_cursor else None
+        self._store.forget_run(place)
+        try:
+            password = request.jdbc.password
+            if password is not None:
+                password = self._databases.sealer.open(password, SecretPlace(*password_place(*place)))
+            rows = opened_rows(self._spark, request, password, last, self._databases.access)
+            results = self._read(rows, partial(_run_part, target, place, request, rows.text_columns))
+        except (UnusableFile, Unreadable) as error:
+            return FAILED, str(error)
+        except SourceUnavailable as error:
+            raise Postponed(str(error)) from error
+        if refused := [result.refused for result in results if result.refused is not None]:
+            return FAILED, refused[0]
+        if unavailable := [result.unavailable for result in results if result.unavailable is not None]:
+            raise Postponed(unavailable[0])
+        files = self._store.progress(place)
+        state, message = _ended(files)
+        if state == DONE and has_cursor and all(one.complete for one in files.values()):
+            position = greatest(one for one in (last, *(result.cursor for result in results)) if one is not None)
+            if position is not None:
+                self._store.set_cursor(place, position)
+        return state, message
+
+    def _read(self, rows: JdbcRows, run: Callable[[Iterable[pa.RecordBatch]], Iterable[pa.RecordBatch]]) -> list["TaskResult"]:
+        """Run the tasks. Raises: UnusableFile, SourceUnavailable."""
+        try:
+            return [TaskResult(*row) for row in rows.frame.mapInArrow(run, _RESULT).collect()]
+        except Py4JJavaError as error:
+            raise_translated(self._spark, error)
+            raise
+
     def _tasks(self, place: Place, request: ImportRequest, files: Sequence[FoundFile]) -> list[FileTask]:
         known, tasks = self._store.progress(place), []
         for file in files:
@@ -126,40 +188,77 @@ class ImportJob:
 
 
 class TaskResult(NamedTuple):
-    """`refused`: why the import fails; `unavailable`: why its file has to wait; both None: the task has ended."""
+    """`refused`: why the import fails; `unavailable`: why its file has to wait; both None: the task has ended.
+
+    `cursor`: the greatest one of the rows, with a database.
+    """
 
     refused: str | None = None
     unavailable: str | None = None
+    cursor: str | None = None
 
 
 class _FileLog:
-    """A `Log` in Cassandra."""
+    """A `Log` in Cassandra. `size_bytes`: of the file."""
 
-    def __init__(self, store: ImportStore, place: Place, file: FoundFile) -> None:
+    def __init__(self, store: ImportStore, place: Place, file: str, size_bytes: int) -> None:
         self._store = store
         self._place = place
         self._file = file
+        self._size_bytes = size_bytes
 
     def is_running(self) -> bool:
         return self._store.is_running(self._place)
 
     def add_rejects(self, rows: Sequence[RejectedRow]) -> None:
-        self._store.add_rejects(self._place, self._file.name, rows)
+        self._store.add_rejects(self._place, self._file, rows)
 
     def set_progress(self, progress: Progress) -> None:
-        self._store.set_progress(self._place, self._file.name, self._file.size_bytes, progress)
+        self._store.set_progress(self._place, self._file, self._size_bytes, progress)
 
 
 def _run_task(target: Target, task: FileTask) -> TaskResult:
     """Import a file in a worker of Spark."""
     request, file = task.request, task.file
     mapper = RowMapper(request, task.place.workspace, file.name)
-    log_ = _FileLog(ImportStore(_database(target.cassandra)), task.place, file)
+    log_ = _FileLog(ImportStore(_database(target.cassandra)), task.place, file.name, file.size_bytes)
     rows = partial(rows_of, request, file.source, file.path)
+
+    return _sending(target, lambda sender: import_file(request, mapper, rows, _sent_by(sender), log_, task.progress))
+
+
+def _run_part(
+    target: Target, place: Place, request: ImportRequest, text_columns: Mapping[str, str], batches: Iterable[pa.RecordBatch]
+) -> Iterator[pa.RecordBatch]:
+    """Import the rows of one partition of a database in a worker of Spark. Shape: one record with the fields of `TaskResult`."""
+    context = TaskContext.get()
+    part = 0 if context is None else context.partitionId()
+    name = f"{_ROWS}-{part}" if part else _ROWS
+    store = ImportStore(_database(target.cassandra))
+    log_ = _FileLog(store, place, name, 0)
+    inner = RowMapper(request, place.workspace, name)
+    cursor = None if request.jdbc is None else request.jdbc.cursor_column
+    mapper = None if cursor is None else CursorMapper(inner, place, cursor)
+
+    def run(sender: Sender) -> None:
+        send = ChangedRows(store, place, sender.send).send if mapper is None else _sent_by(sender)
+        chosen: Mapper = mapper or inner
+        import_file(request, chosen, lambda _start: rows_of_batches(batches, text_columns), send, log_, Progress(""))
+
+    result = _sending(target, run)
+    result = result._replace(cursor=None if mapper is None else mapper.greatest)
+    yield pa.RecordBatch.from_pylist([result._asdict()], schema=pa.schema([(field, pa.string()) for field in TaskResult._fields]))
+
+
+def _sent_by(sender: Sender) -> Callable[[Sequence[ImportedRow], Sequence[bytes]], Sent]:
+    return lambda rows, items: Sent(sender.send(rows, items))
+
+
+def _sending(target: Target, run: Callable[[Sender], object]) -> TaskResult:
+    """Run a task with a connection to the ingest API."""
     with httpx.Client(timeout=_TIMEOUT_SECONDS) as client:
-        sender = Sender(client, target.ingest_url, target.write_key)
         try:
-            import_file(request, mapper, rows, sender.send, log_, task.progress)
+            run(Sender(client, target.ingest_url, target.write_key))
         except IngestRefused as error:
             return TaskResult(refused=f"{error}: correct STARLING_IMPORTS_WRITE_KEYS or STARLING_IMPORTS_INGEST_URL")
         except (IngestUnavailable, SourceUnavailable, DatabaseUnavailable) as error:

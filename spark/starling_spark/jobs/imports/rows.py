@@ -46,15 +46,15 @@ class _BadValue(Exception):
     """A value that cannot be imported. The text is the reason and the cure."""
 
 
-def check_columns(request: ImportRequest, found: Sequence[str]) -> None:
-    """Raise UnusableFile if a column of the import is missing, or occurs twice."""
+def check_columns(request: ImportRequest, found: Sequence[str], source: str = "the file, which has") -> None:
+    """Raise UnusableFile if a column of the import is missing, or occurs twice. `source`: what to correct, for the message."""
     if twice := sorted({column for column in found if list(found).count(column) > 1}):
         raise UnusableFile(f"the column {twice[0]!r} occurs twice: give each column its own name")
     if not all(_is_utf8(column) for column in found):
         raise UnusableFile("the names of the columns are not UTF-8: convert the file to UTF-8, such as by iconv -f latin1 -t utf-8")
     if missing := [column for column in request.named() if column not in found]:
         known = ", ".join(repr(column) for column in list(found)[:30])
-        raise UnusableFile(f"there is no column {missing[0]!r}: correct the import, or the file, which has {known}")
+        raise UnusableFile(f"there is no column {missing[0]!r}: correct the import, or {source} {known}")
 
 
 class RowMapper:

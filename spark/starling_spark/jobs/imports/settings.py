@@ -1,11 +1,13 @@
 """The settings of the job `imports`."""
 
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Annotated
 
 from pydantic import Field, SecretStr, field_validator
 
-from starling_common.settings import Cassandra
+from starling_common.settings import Cassandra, SecretKeys
+from starling_spark.jobs.imports.jdbc import SHIPPED
 from starling_spark.session.settings import SparkSettings
 
 
@@ -13,7 +15,10 @@ class ImportSettings(SparkSettings):
     """Settings of `python -m starling_spark.jobs.imports`."""
 
     cassandra: Cassandra
-    spark_jars: Annotated[str, Field(description="has no effect: this job needs no connector jars")] = ""
+    secrets: SecretKeys = SecretKeys()
+    spark_jars: Annotated[
+        str, Field(description="paths of the jars of JDBC drivers, separated as in PATH or by commas; files need none")
+    ] = ""
     checkpoint_dir: Annotated[Path, Field(description="has no effect: Cassandra contains the progress of this job")] = Path()
     imports_ingest_url: Annotated[
         str, Field(pattern="^https?://", description="address of the ingest API, such as http://starling-ingest:8080")
@@ -28,6 +33,21 @@ class ImportSettings(SparkSettings):
             examples=["s3://shop-exports/starling,file:///var/lib/imports"],
         ),
     ] = ""
+
+    imports_jdbc_drivers: Annotated[
+        str,
+        Field(
+            description="JDBC drivers that imports may use beside that of PostgreSQL, as name=class, comma separated",
+            examples=["mariadb=org.mariadb.jdbc.Driver"],
+        ),
+    ] = ""
+    allow_private_addresses: Annotated[bool, Field(description="read databases in private networks too")] = False
+
+    @field_validator("imports_jdbc_drivers")
+    @classmethod
+    def _name_classes(cls, text: str) -> str:
+        drivers(text)
+        return text
 
     @field_validator("imports_write_keys")
     @classmethod
@@ -48,4 +68,15 @@ def write_keys(keys: SecretStr) -> dict[str, str]:
         if not (separator and key and workspace):
             raise ValueError("a part is not key=workspace: write key=workspace,other-key=other-workspace")
         found.setdefault(workspace, key)
+    return found
+
+
+def drivers(text: str) -> Mapping[str, str]:
+    """Return the class of each permitted JDBC driver by its name in a URL. Raises: ValueError if a part is no name=class."""
+    found = dict(SHIPPED)
+    for part in filter(None, (one.strip() for one in text.split(","))):
+        name, separator, class_ = part.partition("=")
+        if not (separator and name.isalnum() and class_):
+            raise ValueError(f"{part!r} is not name=class: write mariadb=org.mariadb.jdbc.Driver")
+        found[name] = class_
     return found

@@ -1,4 +1,7 @@
-"""Adapter: imports, their progress by file, and the rejected rows, in Cassandra. Every method may raise DatabaseUnavailable."""
+"""Adapter: imports, their progress by file, rejected rows, and the rows of databases, in Cassandra.
+
+Every method may raise DatabaseUnavailable.
+"""
 
 from collections.abc import Sequence
 from typing import Final, NamedTuple
@@ -26,6 +29,12 @@ _REJECT: Final = (
     "INSERT INTO {ks}.import_rejects (workspace, key, file, row, column_name, code, reason, cure) VALUES (?, ?, ?, ?, ?, ?, ?, ?)"
 )
 _FORGET: Final = "DELETE FROM {ks}.import_rejects WHERE workspace = ? AND key = ? AND file = ?"
+_FORGET_FILES: Final = "DELETE FROM {ks}.import_files WHERE workspace = ? AND key = ?"
+_FORGET_REJECTS: Final = "DELETE FROM {ks}.import_rejects WHERE workspace = ? AND key = ?"
+_ROW: Final = "SELECT version, digest, sent FROM {ks}.import_rows WHERE workspace = ? AND key = ? AND row_id = ?"
+_SET_ROW: Final = "INSERT INTO {ks}.import_rows (workspace, key, row_id, version, digest, sent) VALUES (?, ?, ?, ?, ?, ?)"
+_CURSOR: Final = "SELECT position FROM {ks}.import_cursors WHERE workspace = ? AND key = ?"
+_SET_CURSOR: Final = "INSERT INTO {ks}.import_cursors (workspace, key, position) VALUES (?, ?, ?)"
 
 
 class Place(NamedTuple):
@@ -36,7 +45,10 @@ class Place(NamedTuple):
 
 
 class Progress(NamedTuple):
-    """Progress of one file. `version`: of the content; `rows_done` = accepted + rejected; `message`: why the file failed."""
+    """Progress of one file. `version`: of the content; `message`: why the file failed.
+
+    `rows_done` = accepted + rejected, and with a database the rows that are unchanged.
+    """
 
     version: str
     rows_done: int = 0
@@ -46,8 +58,16 @@ class Progress(NamedTuple):
     message: str | None = None
 
 
+class KnownRow(NamedTuple):
+    """A row of a database as it was sent last. `version`: the number of its changes; `sent`: it was acknowledged."""
+
+    version: int
+    digest: bytes
+    sent: bool
+
+
 class ImportStore:
-    """Reads and writes the three tables."""
+    """Reads and writes the tables of imports."""
 
     def __init__(self, database: Database) -> None:
         self._database = database
@@ -85,3 +105,26 @@ class ImportStore:
     def forget_rejects(self, place: Place, file: str) -> None:
         """Delete the rejected rows of a file whose content has changed."""
         self._database.write(_FORGET, (*place, file))
+
+    def forget_run(self, place: Place) -> None:
+        """Delete the progress and the rejected rows of the last run."""
+        self._database.write(_FORGET_FILES, place)
+        self._database.write(_FORGET_REJECTS, place)
+
+    def known_rows(self, place: Place, ids: Sequence[bytes]) -> list[KnownRow | None]:
+        """Return the rows as they were sent last, in the order of their ids; None for a new one."""
+        found = self._database.read_each(_ROW, [(*place, id_) for id_ in ids])
+        return [KnownRow(**rows[0]) if rows else None for rows in found]
+
+    def set_rows(self, place: Place, rows: Sequence[tuple[bytes, KnownRow]]) -> None:
+        """Store rows by their ids."""
+        self._database.write_each(_SET_ROW, [(*place, id_, *row) for id_, row in rows])
+
+    def cursor(self, place: Place) -> str | None:
+        """Return the greatest cursor of the last complete run."""
+        rows = self._database.read(_CURSOR, place)
+        return rows[0]["position"] if rows else None
+
+    def set_cursor(self, place: Place, position: str) -> None:
+        """Store the greatest cursor of a complete run."""
+        self._database.write(_SET_CURSOR, (*place, position))

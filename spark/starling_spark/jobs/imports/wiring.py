@@ -4,25 +4,31 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 
 from starling_common.cassandra.database import Database
-from starling_spark.jobs.imports.job import ImportJob, Target
-from starling_spark.jobs.imports.settings import ImportSettings, write_keys
+from starling_common.sealing import Sealer
+from starling_spark.jobs.imports.jdbc import JdbcAccess
+from starling_spark.jobs.imports.job import Databases, ImportJob, Target
+from starling_spark.jobs.imports.settings import ImportSettings, drivers, write_keys
 from starling_spark.jobs.imports.store import ImportStore
 from starling_spark.session.spark import open_session
+
+_SMALL_BATCHES = {"spark.sql.execution.arrow.maxRecordsPerBatch": "1000"}
+"""A worker has one batch of the rows of a database in memory."""
 
 
 @contextmanager
 def import_job(settings: ImportSettings) -> Iterator[ImportJob]:
-    """Yield the job; close its session and connections at the end. Raises: JarMissing."""
-    keys = write_keys(settings.imports_write_keys)
+    """Yield the job; close its session and connections at the end. Raises: JarMissing, ValueError for the keys."""
+    keys, sealer = write_keys(settings.imports_write_keys), Sealer.of(settings.secrets)
 
     def target(workspace: str) -> Target | None:
         key = keys.get(workspace)
         return None if key is None else Target(settings.cassandra, settings.imports_ingest_url, key)
 
     database = Database(settings.cassandra)
-    spark = open_session("imports", settings)
+    access = JdbcAccess(drivers(settings.imports_jdbc_drivers), settings.allow_private_addresses)
+    spark = open_session("imports", settings, _SMALL_BATCHES)
     try:
-        yield ImportJob(spark, ImportStore(database), target, settings.roots())
+        yield ImportJob(spark, ImportStore(database), target, settings.roots(), Databases(access, sealer))
     finally:
         spark.stop()
         database.close()
