@@ -95,6 +95,11 @@ class ApiClient:
         """Yield the rejected rows of an import; reads page by page."""
         return self._pages(f"/v1/imports/{quote(key, safe='')}/rejects")
 
+    def repeat_import(self, key: str, password: str | None) -> Mapping[str, Any]:
+        """Run an import of a database again. `password`: a new one; None: the stored one."""
+        body = {} if password is None else {"password": password}
+        return self._call("POST", f"/v1/imports/{quote(key, safe='')}/run", json=body)
+
     def cancel_import(self, key: str) -> Mapping[str, Any]:
         """Cancel an import."""
         return self._call("DELETE", f"/v1/imports/{quote(key, safe='')}")

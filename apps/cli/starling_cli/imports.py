@@ -1,4 +1,4 @@
-"""Core: the description of an import from the options of the command line, its default key, and the copy of a local file."""
+"""Core: the description of an import from the command line or a file, its default key, and the copy of a local file."""
 
 import hashlib
 import json
@@ -34,6 +34,32 @@ def columns_of(mappings: Sequence[str]) -> dict[str, str] | None:
             raise NotPossible(f"--mapping {mapping}: the column {column!r} has a field already: give each column once")
         found[column] = name
     return found or None
+
+
+def database_of(text: str, name: str, password: str | None) -> dict[str, Any]:
+    """Return the import of a database from JSON, with the password. `name`: of the file, for messages. Raises: NotPossible."""
+    try:
+        found = json.loads(text)
+    except ValueError as error:
+        raise NotPossible(f"{name}: is not JSON: {error}") from error
+    if not isinstance(found, dict) or found.get("format") != "jdbc" or not isinstance(found.get("jdbc"), dict):
+        raise NotPossible(f'{name}: is no import of a database: write an object with "key", "format": "jdbc" and "jdbc"')
+    if not isinstance(found.get("key"), str):
+        raise NotPossible(f'{name}: has no "key": give the import one')
+    return found if password is None else {**found, "jdbc": {**found["jdbc"], "password": password}}
+
+
+def differing_field(document: Mapping[str, Any], stored: Mapping[str, Any]) -> str | None:
+    """Return the first field that differs from the stored import, apart from the password; None without one."""
+    for name, value in document.items():
+        there = stored.get(name, value)
+        if isinstance(value, Mapping) and isinstance(there, Mapping):
+            inner = differing_field({field: one for field, one in value.items() if field != "password"}, there)
+            if inner is not None:
+                return f"{name}/{inner}"
+        elif there != value:
+            return name
+    return None
 
 
 def default_key(source: str, document: Mapping[str, Any], version: str) -> str:

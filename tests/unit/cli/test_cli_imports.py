@@ -1,4 +1,4 @@
-"""`starling import run`, `status`, `rejects`, `list` and `cancel`: what they request, copy, print and refuse."""
+"""`starling import run`, `database`, `status`, `rejects`, `list` and `cancel`: what they request, copy, print and refuse."""
 
 import json
 from collections.abc import Iterator, Mapping
@@ -24,6 +24,7 @@ class Api:
         self.made: dict[str, dict[str, Any]] = {}
         self.states = [{"state": "done", "rows_done": 3, "accepted": 3, "rejected": 0}]
         self.refuses = False
+        self.repeated: list[tuple[str, str | None]] = []
 
     def create(self, _path: str, document: Mapping[str, Any]) -> None:
         if self.refuses:
@@ -42,6 +43,9 @@ class Api:
 
     def import_rejects(self, key: str) -> Iterator[Mapping[str, Any]]:
         yield {"file": "a.csv", "row": 2, "column": None, "code": "missing_id", "reason": f"of {key}", "cure": "give each row one"}
+
+    def repeat_import(self, key: str, password: str | None) -> None:
+        self.repeated.append((key, password))
 
     def cancel_import(self, key: str) -> None:
         assert key in self.made
@@ -178,3 +182,31 @@ def test_a_history_file_is_imported_into_a_local_instance_only(orders: Path) -> 
 @pytest.mark.parametrize("name", ["orders.csv", "2025.csv", "Äß.csv", "x" * 200 + ".csv", "s3://shop/--"])
 def test_a_key_is_one_of_the_api(name: str) -> None:
     assert _KEY.fullmatch(default_key(name, {}, ""))
+
+
+def test_a_database_is_imported_and_the_same_command_imports_it_again(api: Api, tmp_path: Path) -> None:
+    source = {"user": "reader", "table": "customers"}
+    document = {"key": "crm", "uri": "jdbc:postgresql://db/crm", "format": "jdbc", "kind": "traits", "jdbc": source}
+    (tmp_path / "crm.json").write_text(json.dumps(document))
+    (tmp_path / "password").write_text("planted\n")
+    words = ("database", tmp_path / "crm.json", "--password-file", tmp_path / "password")
+    api.states = [{"state": "done", "rows_done": 3, "accepted": 1, "rejected": 0}]
+    found = starling(*words, "--wait")
+    assert (found.exit_code, api.made["crm"]["jdbc"]) == (0, {**source, "password": "planted"})
+    assert "rows read 3, sent 1, rejected 0, unchanged 2" in found.stdout
+    api.made["crm"]["jdbc"]["password"] = "***"
+    assert starling(*words).exit_code == 0
+    assert starling("database", tmp_path / "crm.json").exit_code == 0
+    assert api.repeated == [("crm", "planted"), ("crm", None)]
+    (tmp_path / "crm.json").write_text(json.dumps({**document, "jdbc": {**source, "table": "orders"}}))
+    changed = starling(*words)
+    assert (type(changed.exception), len(api.repeated)) == (UserError, 2)
+    assert "another jdbc/table" in str(changed.exception)
+
+
+@pytest.mark.parametrize("text", ["{", "[]", '{"key": "a", "format": "csv"}', '{"format": "jdbc", "jdbc": {}}'])
+def test_what_is_no_import_of_a_database_is_refused(api: Api, tmp_path: Path, text: str) -> None:
+    (tmp_path / "crm.json").write_text(text)
+    assert isinstance(starling("database", tmp_path / "crm.json").exception, NotPossible)
+    assert isinstance(starling("database", tmp_path / "absent.json").exception, NotPossible)
+    assert not api.made

@@ -1,4 +1,5 @@
 from collections.abc import Mapping
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -116,7 +117,7 @@ def test_every_service_knows_the_stores_and_the_clock() -> None:
 
 def test_no_spark_means_no_spark_and_none_of_its_jars() -> None:
     assert "spark" not in names(planned_parts(HOME, options(spark=False)))
-    assert needed_bundles(options(spark=False)) == ["kafka", "cassandra", "registry"]
+    assert needed_bundles(options(spark=False)) == ["kafka", "cassandra", "registry", "jdbc"]
     assert "spark" in needed_bundles(options())
 
 
@@ -157,12 +158,16 @@ def test_lake_and_views_are_there_when_asked_for() -> None:
     assert {"lake", "views"}.isdisjoint(names(planned_parts(HOME, options())))
     asked = options(lake=True, views=True, spark=False)
     assert names(planned_parts(HOME, asked))[-2:] == ["lake", "views"]
-    assert needed_bundles(asked) == ["kafka", "cassandra", "registry", "spark", "iceberg"]
+    assert needed_bundles(asked) == ["kafka", "cassandra", "registry", "spark", "iceberg", "jdbc"]
     assert "iceberg" not in needed_bundles(options(views=True))
     jars = Host("python", HOME, (Path("kafka.jar"),), (Path("iceberg.jar"),))
     lake, views = service_parts(HOME, asked, jars)[-2:]
     assert (lake.env["STARLING_SPARK_JARS"], views.env["STARLING_SPARK_JARS"]) == ("kafka.jar,iceberg.jar", "kafka.jar")
     assert lake.command[-1] == "starling_spark.jobs.lake"
+    with_driver = replace(jars, jdbc_jars=(Path("postgresql.jar"),))
+    for wanted, found in ((options(), "postgresql.jar"), (asked, "kafka.jar,iceberg.jar,postgresql.jar")):
+        (api,) = (one for one in service_parts(HOME, wanted, with_driver) if one.name == "api")
+        assert api.env["STARLING_SPARK_JARS"] == found
     assert lake.ports != views.ports
 
 

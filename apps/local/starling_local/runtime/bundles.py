@@ -46,7 +46,7 @@ BUNDLES = {
         Bundle("registry", ARCHIVE, archive=True),
         Bundle("spark", LIBRARIES),
         Bundle("iceberg", LIBRARIES),
-        Bundle("jdbc", LIBRARIES, on_demand=True),
+        Bundle("jdbc", LIBRARIES),
         Bundle("postgres", ARCHIVE, archive=True, on_demand=True),
     )
 }

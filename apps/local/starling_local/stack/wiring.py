@@ -16,7 +16,7 @@ from starling_local.stack.parts.jvm_registry import registry_part
 from starling_local.stack.parts.part import Part, start_order, with_dependencies
 from starling_local.stack.parts.services import Host, keys_file, service_parts
 
-_PARTS_OF_BUNDLE = {"spark": {"spark", "lake", "views"}, "iceberg": {"lake"}}
+_PARTS_OF_BUNDLE = {"spark": {"spark", "lake", "views"}, "iceberg": {"lake"}, "jdbc": {"api"}}
 """Bundle → the parts that need it, where the names differ."""
 
 
@@ -53,12 +53,12 @@ def _all_parts(data_dir: Path, options: Options, homes: Mapping[str, Path], java
     ports, nowhere = options.ports, Path("/")
     registry = homes.get("registry", nowhere)
     runner = next(registry.glob("apicurio-registry-app-*-runner.jar"), registry)
-    spark_jars, iceberg_jars = (tuple(sorted(homes.get(name, nowhere).glob("*.jar"))) for name in ("spark", "iceberg"))
+    jars = [tuple(sorted(homes.get(name, nowhere).glob("*.jar"))) for name in ("spark", "iceberg", "jdbc")]
     return [
         kafka_part(data_dir, homes.get("kafka", nowhere), ports, java.command),
         cassandra_part(data_dir, homes.get("cassandra", nowhere), ports, java.command),
         registry_part(data_dir, runner, ports, java.command),
-        *service_parts(data_dir, options, Host(sys.executable, java.home, spark_jars, iceberg_jars)),
+        *service_parts(data_dir, options, Host(sys.executable, java.home, *jars)),
     ]
 
 

@@ -1,7 +1,8 @@
-"""Edge: `import`: files that the Spark job `imports` reads, and history files through the ingest API."""
+"""Edge: `import`: files and databases that the Spark job `imports` reads, and history files through the ingest API."""
 
 import json
 import shutil
+import sys
 import time
 from collections.abc import Mapping
 from pathlib import Path
@@ -16,7 +17,7 @@ from starling_cli.api_client import ApiClient
 from starling_cli.commands.common import REMOTE, DataDir, Remote, api_at, instance_at, print_line, print_table, remote_target
 from starling_cli.commands.flow import parse_seconds
 from starling_cli.commands.load import import_file
-from starling_cli.imports import columns_of, copied, default_key, format_of, version_of
+from starling_cli.imports import columns_of, copied, database_of, default_key, differing_field, format_of, version_of
 from starling_local.errors import FAILED, NotPossible, UserError
 from starling_local.stack.parts.services import imports_dir
 
@@ -37,8 +38,9 @@ class ImportGroup(TyperGroup):
 imports_app = typer.Typer(
     cls=ImportGroup,
     no_args_is_help=True,
-    help="Import files. `run` and the commands beside it use the Spark job, on the local instance or the installation of --url or "
-    "--context. `starling import FILE --format …` sends a history file to the ingest API of the local instance.",
+    help="Import files and databases. `run` and the commands beside it use the Spark job, on the local instance or the "
+    "installation of --url or --context. `starling import FILE --format …` sends a history file to the ingest API of the "
+    "local instance.",
 )
 imports_app.command(_HISTORY)(import_file)
 
@@ -120,6 +122,41 @@ def run_import(  # noqa: PLR0913, PLR0917 - the command line: each option is an 
         _wait(api, name, seconds, data_dir)
 
 
+@imports_app.command("database")
+def import_database(
+    description: Annotated[
+        Path,
+        typer.Argument(metavar="FILE", help="JSON file with the import, as the body of POST /v1/imports. - reads standard input."),
+    ],
+    password: Annotated[
+        Path | None,
+        typer.Option("--password-file", metavar="FILE", help="File with the password, without a line break at its end."),
+    ] = None,
+    wait: Wait = False,
+    timeout: Timeout = None,
+    data_dir: DataDir = None,
+) -> None:
+    """Import a table or a query of a database by JDBC. The same command later imports what is new or changed since then.
+
+    The password of the first time is stored encrypted; a later one replaces it.
+    """
+    seconds = _seconds(timeout, wait=wait)
+    text = sys.stdin.read() if str(description) == "-" else _text_of(description)
+    secret = None if password is None else _text_of(password).rstrip("\r\n")
+    document = database_of(text, str(description), secret)
+    api, key = api_at(data_dir), document["key"]
+    stored = api.definition("/v1/imports", key)
+    if stored is None:
+        api.create("/v1/imports", document)
+    elif (differs := differing_field(document, stored)) is not None:
+        raise UserError(f"the import {key!r} has another {differs}: give this one another key, which reads all rows again")
+    else:
+        api.repeat_import(key, document["jdbc"].get("password"))
+    print_line(key)
+    if wait:
+        _wait(api, key, seconds, data_dir)
+
+
 @imports_app.command("list")
 def list_imports(data_dir: DataDir = None) -> None:
     """List every import with its state."""
@@ -169,6 +206,14 @@ def cancel_import(key: Key, data_dir: DataDir = None) -> None:
     """Cancel an import: no further batch is sent. Rows that were sent stay."""
     api_at(data_dir).cancel_import(key)
     print_line(_summary(_found(api_at(data_dir), key, data_dir)))
+
+
+def _text_of(file: Path) -> str:
+    """Return the text of a file. Raises: NotPossible."""
+    try:
+        return file.read_text()
+    except (OSError, UnicodeDecodeError) as error:
+        raise NotPossible(f"{file}: cannot be read: {error}") from error
 
 
 def _local_file(source: str, data_dir: Path | None) -> Path:
@@ -222,5 +267,7 @@ def _wait(api: ApiClient, key: str, seconds: float | None, data_dir: Path | None
 
 def _summary(found: Mapping[str, Any]) -> str:
     counts = f"rows read {found['rows_done']:,}, sent {found['accepted']:,}, rejected {found['rejected']:,}"
+    if found.get("format") == "jdbc":
+        counts += f", unchanged {found['rows_done'] - found['accepted'] - found['rejected']:,}"
     message = f": {found['message']}" if found["message"] else ""
     return f"{found['key']} is {found['state']}, {counts}{message}"

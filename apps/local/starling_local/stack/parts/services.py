@@ -21,14 +21,15 @@ BACKFILL_FROM_RECORDS = 20_000
 class Host:
     """Paths on this machine that the services need.
 
-    Shape: `spark_jars` is the class path of pyspark, `iceberg_jars` the additional jars of the lake;
-           empty if no started part needs them.
+    Shape: `spark_jars` is the class path of pyspark, `iceberg_jars` the additional jars of the lake, `jdbc_jars` those of
+           the databases that imports read; empty if no started part needs them.
     """
 
     python: str
     java_home: Path
     spark_jars: tuple[Path, ...] = ()
     iceberg_jars: tuple[Path, ...] = ()
+    jdbc_jars: tuple[Path, ...] = ()
 
 
 def service_parts(data_dir: Path, options: Options, host: Host) -> list[Part]:
@@ -137,13 +138,14 @@ def _jobs_of_api(data_dir: Path, options: Options, host: Host) -> dict[str, str]
         "STARLING_IMPORTS_ROOTS": imports_dir(data_dir).absolute().as_uri(),
         "STARLING_IMPORTS_INGEST_URL": f"http://{options.ports.address('ingest')}",
         "STARLING_IMPORTS_WRITE_KEYS": shared_env(options)["STARLING_WRITE_KEYS"],
+        "STARLING_SPARK_JARS": ",".join(map(str, host.jdbc_jars)),
         "STARLING_SPARK_DRIVER_MEMORY": "1g",
         "JAVA_HOME": str(host.java_home),
         # Spark starts its Python workers with the first `python3` of the PATH by default.
         "PYSPARK_PYTHON": host.python,
         "PYSPARK_DRIVER_PYTHON": host.python,
     }
-    lake = _spark_env(data_dir, (*host.spark_jars, *host.iceberg_jars), host) if options.lake else {}
+    lake = _spark_env(data_dir, (*host.spark_jars, *host.iceberg_jars, *host.jdbc_jars), host) if options.lake else {}
     sql = {"STARLING_SQL_TRAITS_RUNNER": "process"} if options.lake else {}
     backfill = {"STARLING_BACKFILL_FROM_RECORDS": str(BACKFILL_FROM_RECORDS), "STARLING_BACKFILL_RUNNER": "process"}
     return imports | lake | sql | (backfill if options.backfill else {})
