@@ -160,6 +160,7 @@ ALLOWED: Final[Mapping[str, str]] = {
     "testing.py:cassandra_port": _ADDRESS,
     "testing.py:api_url": _ADDRESS,
     "postgres.py:postgres": _ADDRESS,
+    "opensearch.py:opensearch": _ADDRESS,
     "testing.py:embedded": _ADDRESS,
     "testing.py:local_codecs": _ADDRESS,
     "testing.py:put_aside": "the test driver of a stateful service, for the authors of services",

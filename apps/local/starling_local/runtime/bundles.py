@@ -48,6 +48,7 @@ BUNDLES = {
         Bundle("iceberg", LIBRARIES),
         Bundle("jdbc", LIBRARIES),
         Bundle("postgres", ARCHIVE, archive=True, on_demand=True),
+        Bundle("opensearch", LIBRARIES, on_demand=True),
     )
 }
 
