@@ -1,8 +1,10 @@
 """The sinks by name. A new sink is a file, and a line in `_SINKS`."""
 
+import re
 from collections.abc import Callable, Mapping
 from types import MappingProxyType
 from typing import Final, NamedTuple
+from urllib.parse import urlsplit
 
 from pydantic import SecretStr
 
@@ -10,9 +12,13 @@ from starling_common.outcome import Refused
 from starling_rules.imports import uri_error
 from starling_spark.sinks.csv_files import csv_files
 from starling_spark.sinks.kafka_topic import KafkaTopic
+from starling_spark.sinks.opensearch import OpenSearch
 from starling_spark.sinks.parquet_files import parquet_files
 from starling_spark.sinks.port import Sink
 from starling_spark.sinks.postgres import Postgres
+
+_INDEX: Final = re.compile(r"[a-z0-9][a-z0-9_.-]{0,254}")
+_LOOPBACK: Final = frozenset({"localhost", "127.0.0.1", "::1"})
 
 
 class Destination(NamedTuple):
@@ -35,7 +41,7 @@ def sink_of(destination: Destination) -> Sink:
     build = _SINKS.get(destination.sink)
     if build is None:
         raise BadDestination(f"sink: {destination.sink!r} is unknown: write one of {', '.join(_SINKS)}")
-    if destination.table is not None and destination.sink != "postgres":
+    if destination.table is not None and destination.sink not in {"postgres", "opensearch"}:
         raise BadDestination(f"table: the sink {destination.sink} has none: remove it")
     return build(destination)
 
@@ -50,6 +56,24 @@ def _postgres(destination: Destination) -> Sink:
     if not destination.table or not all(destination.table.split(".")):
         raise BadDestination("table: is missing: name the table, such as crm.members")
     return Postgres(destination.to, destination.table, destination.password, destination.secret)
+
+
+def _opensearch(destination: Destination) -> Sink:
+    to = destination.to
+    if "@" in to and ":" in to.partition("://")[2].rpartition("@")[0]:
+        raise BadDestination(f"to: contains a password: remove it, and write it to {destination.secret}")
+    try:
+        address = urlsplit(to)
+        is_valid = address.scheme in {"http", "https"} and bool(address.hostname) and (address.port is None or address.port > 0)
+    except ValueError:
+        is_valid = False
+    if not is_valid or address.path not in {"", "/"} or address.query or address.fragment:
+        raise BadDestination("to: is no address of OpenSearch: write https://user@host:9200, or without a user for an API key")
+    if destination.password is not None and address.scheme == "http" and address.hostname not in _LOOPBACK:
+        raise BadDestination("to: would send the password without TLS: write https://")
+    if destination.table is None or _INDEX.fullmatch(destination.table) is None:
+        raise BadDestination("table: is no name of an index: write one in small letters, such as crm-members")
+    return OpenSearch(to, destination.table, destination.password, destination.secret)
 
 
 def _files(build: Callable[[str], Sink]) -> Callable[[Destination], Sink]:
@@ -76,5 +100,6 @@ _SINKS: Final[Mapping[str, Callable[[Destination], Sink]]] = MappingProxyType(
         "parquet": _files(parquet_files),
         "csv": _files(csv_files),
         "kafka": _kafka,
+        "opensearch": _opensearch,
     }
 )

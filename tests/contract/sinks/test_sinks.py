@@ -1,4 +1,4 @@
-"""The sinks, on a real PostgreSQL, a real broker and real files: their contract, rejected rows, and errors that name the cure."""
+"""The sinks, on real parts and real files: their contract, rejected rows, and errors that name the cure."""
 
 import json
 import random
@@ -9,6 +9,7 @@ from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
+import httpx
 import psycopg
 import pyarrow as pa
 import pyarrow.parquet as pq
@@ -20,6 +21,7 @@ from pyarrow import csv
 from pydantic import SecretStr
 
 from starling_common.kafka.clients import consumer_config
+from starling_local.opensearch import opensearch
 from starling_local.postgres import PostgresServer, postgres
 from starling_spark.sinks import kafka_topic
 from starling_spark.sinks.catalogue import BadDestination, Destination, sink_of
@@ -175,6 +177,84 @@ class TestKafka(SinkContract):
             write(sink_of(Destination("kafka", "absent", None, None, "", destination.brokers)), 1, [])
 
 
+@pytest.fixture(scope="module")
+def node() -> Iterator[str]:
+    with opensearch() as url:
+        yield url
+
+
+def requested(method: str, url: str, json: Any = None) -> httpx.Response:
+    return httpx.request(method, url, json=json, timeout=60)
+
+
+class Index:
+    """An index of a test's own, as the error of a missing one proposes it."""
+
+    def __init__(self, node: str) -> None:
+        self.name = f"i{uuid.uuid4().hex[:10]}"
+        self.sink = sink_of(Destination("opensearch", node, self.name, None, SECRET, ""))
+        self.node = node
+        statement = errors_of(self.sink).partition(f"create it with: PUT /{self.name} ")[2]
+        assert requested("PUT", f"{node}/{self.name}", json=json.loads(statement)).is_success
+
+    def rows(self) -> list[tuple[Any, ...]]:
+        requested("POST", f"{self.node}/{self.name}/_refresh").raise_for_status()
+        query = {"size": 10_000, "sort": [{"user_id": "asc"}], "version": True}
+        hits = requested("POST", f"{self.node}/{self.name}/_search", json=query).raise_for_status().json()["hits"]["hits"]
+        found = []
+        for hit in hits:
+            values = hit["_source"]
+            assert hit["_version"] == values["row_version"]
+            found.append(
+                (
+                    *[values[name] for name in SHAPE.names[:4]],
+                    datetime.fromisoformat(values["changed_at"]),
+                    *list(values.values())[5:],
+                )
+            )
+        return found
+
+
+@pytest.mark.long
+class TestOpenSearch(SinkContract):
+    @pytest.fixture
+    def destination(self, node: str) -> Index:
+        return Index(node)
+
+    def test_a_document_that_the_mapping_refuses_is_rejected_alone(self, node: str) -> None:
+        index = Index(node)
+        assert requested(
+            "PUT", f"{node}/{index.name}-2", json={"mappings": {"properties": {"traits": {"type": "integer"}}}}
+        ).is_success
+        sink = sink_of(Destination("opensearch", node, f"{index.name}-2", None, SECRET, ""))
+        rows = [row(f"u{number:04}", 1, 1.0, str(number)) for number in range(2_500)]
+        rows[7], rows[2_400] = row("u0007", 1, 1.0, "seven"), row("u2400", 1, 1.0, "x")
+        (written,) = write(sink, 1, rows)
+        assert (written.accepted, [one.key for one in written.rejected]) == (2_498, ["acme/u0007", "acme/u2400"])
+        assert written.rejected[0].code == "mapper_parsing_exception"
+        assert "seven" in written.rejected[0].reason
+        with pytest.raises(SinkRefused, match=r"stopped after 2 rejected rows, over max_rejects 1"):
+            write(sink, 2, rows, most_rejected=1)
+
+    def test_writers_at_the_same_time_leave_the_newest_documents(self, destination: Index) -> None:
+        keys = [f"u{number:04}" for number in range(500)]
+
+        def write_all(number: int) -> None:
+            shuffled = random.Random(number).sample(keys, len(keys))
+            write(destination.sink, number, [row(key, 1 + (int(key[1:]) + number) % 4) for key in shuffled])
+
+        with ThreadPoolExecutor(4) as writers:
+            for done in [writers.submit(write_all, number) for number in range(4)]:
+                done.result()
+        assert [(one[1], one[-1]) for one in destination.rows()] == [(key, 4) for key in keys]
+
+    def test_an_index_that_accepts_no_writes_is_one_clear_error(self, destination: Index) -> None:
+        blocked = {"index.blocks.write": True}
+        assert requested("PUT", f"{destination.node}/{destination.name}/_settings", json=blocked).is_success
+        with pytest.raises(SinkRefused, match=rf"^{destination.name}: .*blocked.*grant the right to write"):
+            write(destination.sink, 1, [row("ann", 1)])
+
+
 def test_an_absent_broker_is_one_clear_error(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(kafka_topic, "_CHECK_SECONDS", 0.5)
     with pytest.raises(SinkUnavailable, match=r"^127\.0\.0\.1:9: .*start the broker, or correct its address"):
@@ -278,7 +358,7 @@ def test_a_place_of_files_that_is_a_file_is_refused(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("sink", "to", "table", "reason"),
     [
-        ("mysql", "mysql://a", None, "sink: 'mysql' is unknown: write one of postgres, parquet, csv, kafka"),
+        ("mysql", "mysql://a", None, "sink: 'mysql' is unknown: write one of postgres, parquet, csv, kafka, opensearch"),
         ("csv", "/tmp/a", None, "to: '/tmp/a' has no known scheme"),
         ("csv", "s3:///a", None, "has no bucket"),
         ("csv", f"s3://key:{PASSWORD}@bucket/a", None, "to: contains an @: give credentials by the environment"),
@@ -289,6 +369,12 @@ def test_a_place_of_files_that_is_a_file_is_refused(tmp_path: Path) -> None:
         ("postgres", f"postgresql://a@db/x?password={PASSWORD}", "t", "to: contains a password"),
         ("postgres", "postgresql://a@db/x", "a.", "table: is missing"),
         ("kafka", "a/b", None, "to: is no name of a topic"),
+        ("opensearch", f"https://a:{PASSWORD}@os:9200", "crm", "to: contains a password"),
+        ("opensearch", "https://os:9200/crm", "crm", "to: is no address of OpenSearch"),
+        ("opensearch", "https://os:port", "crm", "to: is no address of OpenSearch"),
+        ("opensearch", "os:9200", "crm", "to: is no address of OpenSearch"),
+        ("opensearch", "https://os:9200", None, "table: is no name of an index"),
+        ("opensearch", "https://os:9200", "CRM", "table: is no name of an index"),
     ],
 )
 def test_a_destination_that_no_sink_can_use_is_refused(sink: str, to: str, table: str | None, reason: str) -> None:
