@@ -49,6 +49,7 @@ BUNDLES = {
         Bundle("jdbc", LIBRARIES),
         Bundle("postgres", ARCHIVE, archive=True, on_demand=True),
         Bundle("opensearch", LIBRARIES, on_demand=True),
+        Bundle("s3", LIBRARIES, on_demand=True),
     )
 }
 

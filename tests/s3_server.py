@@ -1,0 +1,82 @@
+"""A real S3 server with one bucket, over a directory. The first use builds it, which takes minutes."""
+
+import subprocess
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+
+from pyarrow.fs import FileSelector, S3FileSystem
+
+from starling_common.testing import eventually, free_port
+from starling_local.stack.supervision.process import spawn
+from tests.conftest import ROOT
+from tests.processes import end
+
+ACCESS_KEY, SECRET_KEY = "starling-tests", "of-the-object-store"
+BUCKET = "starling"
+REGION = "us-east-1"
+
+
+@dataclass(frozen=True)
+class S3Server:
+    """A running server. `endpoint`: its URL; `root`: the directory with an object for each file."""
+
+    endpoint: str
+    root: Path
+    log: Path
+
+    def files(self) -> S3FileSystem:
+        """Return a client of the server."""
+        scheme, _, address = self.endpoint.partition("://")
+        return S3FileSystem(
+            access_key=ACCESS_KEY,
+            secret_key=SECRET_KEY,
+            region=REGION,
+            scheme=scheme,
+            endpoint_override=address,
+            allow_bucket_creation=True,
+        )
+
+    def names(self, prefix: str) -> list[str]:
+        """Return the names of all objects below a prefix of the bucket, without the bucket."""
+        found = self.files().get_file_info(FileSelector(f"{BUCKET}/{prefix}", recursive=True, allow_not_found=True))
+        return sorted(one.path.removeprefix(f"{BUCKET}/") for one in found if one.is_file)
+
+    def hadoop(self) -> Mapping[str, str]:
+        """Return the settings of Spark with which `s3a://` is this server."""
+        return {
+            "spark.hadoop.fs.s3a.endpoint": self.endpoint,
+            "spark.hadoop.fs.s3a.endpoint.region": REGION,
+            "spark.hadoop.fs.s3a.path.style.access": "true",
+            "spark.hadoop.fs.s3a.connection.ssl.enabled": "false",
+            "spark.hadoop.fs.s3a.access.key": ACCESS_KEY,
+            "spark.hadoop.fs.s3a.secret.key": SECRET_KEY,
+        }
+
+
+@contextmanager
+def s3_server(home: Path, host: str = "127.0.0.1") -> Iterator[S3Server]:
+    """Run the server with an empty bucket for the duration of a block."""
+    script = str(ROOT / "tools" / "s3_server.sh")
+    subprocess.run([script, "--version"], check=True, stdout=subprocess.DEVNULL)
+    binary = subprocess.run([script, "--path"], check=True, capture_output=True, text=True).stdout.strip()
+    root, log, address = home / "objects", home / "log", f"{host}:{free_port()}"
+    root.mkdir(parents=True)
+    keys = {"ROOT_ACCESS_KEY": ACCESS_KEY, "ROOT_SECRET_KEY": SECRET_KEY}
+    process = spawn([binary, "--quiet", "--port", address, "--region", REGION, "posix", str(root)], keys, log)
+    server = S3Server(f"http://{address}", root, log)
+    try:
+        eventually(lambda: _has_bucket(server, process), 60)
+        yield server
+    finally:
+        end(process)
+
+
+def _has_bucket(server: S3Server, process: subprocess.Popen[bytes]) -> bool:
+    assert process.poll() is None, server.log.read_text()
+    try:
+        server.files().create_dir(BUCKET)
+    except OSError:  # it has not started yet
+        return False
+    return True
