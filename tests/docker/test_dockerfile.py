@@ -37,7 +37,7 @@ ALSO = {
     "messenger": ("starling_stream.inspect.operations", "starling_stream.worker.scaled_in"),
 }
 """Target -> other modules that are run in its image."""
-IMPLIED = {"zoneinfo": "tzdata", "httpcore": "sniffio"}
+IMPLIED = {"zoneinfo": "tzdata", "httpcore": "sniffio", "pyspark": "pandas"}
 """Module -> a package that is needed where it is imported, and that no code imports."""
 SOURCES: tuple[Path, ...] = tuple(ROOT / name for name in PROJECT["tool"]["hatch"]["build"]["targets"]["wheel"]["dev-mode-dirs"])
 
