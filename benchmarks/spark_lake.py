@@ -63,7 +63,7 @@ def settings(made: Stack, directory: Path, master: str = "local[2]") -> LakeSett
         instance_id="benchmark",
         spark_jars=os.pathsep.join(map(str, jars)),
         spark_master=master,
-        checkpoint_dir=directory / "checkpoints",
+        checkpoint_dir=str(directory / "checkpoints"),
         lake_warehouse=str(directory / "warehouse"),
     )
 
@@ -81,7 +81,7 @@ def lake_round(bench: Bench, made: Stack, found: LakeSettings, number: int) -> T
     before = bench.cpu_seconds()
     query = (
         kafka_records(bench.spark, made.brokers, [BEHAVIOUR], found.lake_batch_records, headers=False)
-        .writeStream.option("checkpointLocation", str(found.checkpoint_dir / f"lake-{number}"))
+        .writeStream.option("checkpointLocation", f"{found.checkpoint_dir}/lake-{number}")
         .trigger(availableNow=True)
         .foreachBatch(write)
         .start()
@@ -97,7 +97,7 @@ def measure_lake(made: Stack, directory: Path, events: int, rounds: int) -> dict
     found = settings(made, directory)
     spark = open_session("benchmark", found, iceberg_config(found))
     try:
-        bench = Bench(made, spark, found.checkpoint_dir)
+        bench = Bench(made, spark, Path(found.checkpoint_dir))
         reads: list[Took] = []
         writes: list[Took] = []
         for number in range(rounds + 1):

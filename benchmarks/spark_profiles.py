@@ -29,6 +29,7 @@ from starling_common.settings import Clock, Http, Kafka, SchemaRegistry
 from starling_common.telemetry.metrics import Metrics
 from starling_common.wire import FieldReader, Registry
 from starling_local.runtime import runtime_jars
+from starling_spark.directories import LocalDirectory
 from starling_spark.jobs.profiles.definitions.in_force import Definition
 from starling_spark.jobs.profiles.fold.matches import EVENT_FIELDS
 from starling_spark.jobs.profiles.query.queries import Batch, Observers, QueryOptions, TraitQuery
@@ -115,7 +116,7 @@ class Bench:
             Definition("default", f"t{number}", self._rounds, json.dumps(document), ())
             for number, document in enumerate(documents(count))
         )
-        options = QueryOptions(self._made.brokers, PARTITIONS, self._directory / "profiles", 2, 1.0)
+        options = QueryOptions(self._made.brokers, PARTITIONS, LocalDirectory(self._directory / "profiles"), 2, 1.0)
         batches: list[Batch] = []
         before = self.cpu_seconds()
         job = Job(self._job.topics, self.wire, Clock.EVENT, definitions)
@@ -128,7 +129,7 @@ class Bench:
             took = Took(seconds_of(running.recentProgress), self.cpu_seconds() - before)
         finally:
             query.stop(60)
-        users = self._state(options.checkpoints / query.name)
+        users = self._state(self._directory / "profiles" / query.name)
         return {"took": took, "published": batches[0].published.get(AGGREGATES, 0), **users}
 
     def _state(self, checkpoint: Path) -> dict[str, int]:
@@ -178,7 +179,7 @@ def session(made: Stack, directory: Path) -> SparkSession:
             http=Http(port=1),
             instance_id="benchmark",
             spark_jars=os.pathsep.join(str(jar) for jar in runtime_jars("spark")),
-            checkpoint_dir=directory,
+            checkpoint_dir=str(directory),
         ),
     )
 

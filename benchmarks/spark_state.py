@@ -217,7 +217,7 @@ def session(directory: Path, more: Mapping[str, str], *, optimising: bool) -> Sp
         instance_id="benchmark",
         spark_jars=os.pathsep.join(str(jar) for jar in runtime_jars("spark")),
         spark_state_partitions=1,
-        checkpoint_dir=directory,
+        checkpoint_dir=str(directory),
     )
     options = session_config(settings)[_JAVA_OPTIONS]
     if optimising:

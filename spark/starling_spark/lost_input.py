@@ -4,20 +4,23 @@ import argparse
 import os
 import socket
 import sys
-from collections.abc import Mapping, Sequence
-from contextlib import closing
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import closing, contextmanager
 from typing import Final
 
 from confluent_kafka import OFFSET_BEGINNING, OFFSET_END, Consumer, KafkaException
 from pydantic_settings import BaseSettings
+from pyspark.sql import SparkSession
 
 from starling_common.kafka.clients import consumer_config, offsets
 from starling_common.kafka.topics import load_catalogue
 from starling_common.settings import FROM_ENVIRONMENT, Http, Kafka
+from starling_spark.directories import Directory, directory_at
 from starling_spark.kafka.checkpoints import Checkpoint, checkpoints
 from starling_spark.kafka.groups import GroupOffsets
 from starling_spark.session.running import slowest
-from starling_spark.session.settings import CheckpointDir
+from starling_spark.session.settings import CheckpointDir, SparkSettings
+from starling_spark.session.spark import open_session
 
 STAGES: Final = ("profiles", "lake", "views")
 _SECONDS: Final = 30.0
@@ -65,7 +68,30 @@ def continued(settings: LostInputSettings, stage: str, *, accepts_loss: bool) ->
     """
     if _responds(settings.http):
         raise CannotMove(f"{stage} runs: stop it, and run the command again")
-    found = checkpoints(settings.checkpoint_dir.absolute(), stage)
+    with _opened(settings.checkpoint_dir) as root:
+        return _moved(settings, root, stage, accepts_loss=accepts_loss)
+
+
+@contextmanager
+def _opened(location: str) -> Iterator[Directory]:
+    """Yield the directory of all checkpoints. Another file system than that of this machine needs a session of Spark."""
+    opened: list[SparkSession] = []
+
+    def session() -> SparkSession:
+        if not opened:
+            settings = SparkSettings().model_copy(update={"spark_master": "local[1]"})
+            opened.append(open_session("lost-input", settings))
+        return opened[0]
+
+    try:
+        yield directory_at(location, session)
+    finally:
+        for one in opened:
+            one.stop()
+
+
+def _moved(settings: LostInputSettings, root: Directory, stage: str, *, accepts_loss: bool) -> list[str]:
+    found = checkpoints(root, stage)
     if not found:
         raise CannotMove(
             f"{stage} has no checkpoint below {settings.checkpoint_dir}: start it, and it reads the records that exist"

@@ -52,5 +52,5 @@ def spark_settings(directory: Path) -> SparkSettings:
         instance_id="test",
         spark_jars=os.pathsep.join(str(jar) for jar in runtime_jars("spark")),
         spark_state_partitions=1,
-        checkpoint_dir=directory,
+        checkpoint_dir=str(directory),
     )

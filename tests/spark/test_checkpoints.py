@@ -15,6 +15,7 @@ from starling_common.kafka.topics import BEHAVIOUR
 from starling_common.settings import Clock, Kafka
 from starling_common.telemetry.metrics import Metrics
 from starling_common.wire import Registry
+from starling_spark.directories import LocalDirectory
 from starling_spark.jobs.lake import job as lake_job
 from starling_spark.jobs.lake.batches import LakeWriter, Source
 from starling_spark.jobs.profiles.definitions.in_force import Definition
@@ -80,7 +81,7 @@ def test_traits_go_on_under_the_checkpoint_of_a_new_version(
         Clock.EVENT,
         (Definition("w", "orders", 1, document, ()),),
     )
-    options = QueryOptions(stack.brokers, PARTITIONS, tmp_path / "profiles", 1, 0.1)
+    options = QueryOptions(stack.brokers, PARTITIONS, LocalDirectory(tmp_path / "profiles"), 1, 0.1)
     observers = Observers(lambda _: None, QueryMetrics(Metrics(CollectorRegistry()), "profiles"))
 
     def run(expected: int) -> str:
@@ -99,5 +100,5 @@ def test_traits_go_on_under_the_checkpoint_of_a_new_version(
     instance.event("ann", START_MS + 10)
     monkeypatch.setattr(queries, "FORMAT", traits.FORMAT + 1)
     new = run(4)
-    assert [path.name for path in options.checkpoints.iterdir()] == [new] != [old]
+    assert options.checkpoints.names() == [new] != [old]
     instance.remove()

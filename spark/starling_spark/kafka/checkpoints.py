@@ -1,10 +1,10 @@
 """Adapter: the Kafka offsets in a query's checkpoint, which Spark writes as one file for each micro-batch."""
 
 import json
-import shutil
 from collections.abc import Callable, Mapping
-from pathlib import Path
 from typing import Any
+
+from starling_spark.directories import Directory
 
 Offsets = Mapping[tuple[str, int], int]
 """(topic, partition) -> the offset at which the query continues."""
@@ -13,8 +13,9 @@ Offsets = Mapping[tuple[str, int], int]
 class Checkpoint:
     """The checkpoint of one query, which must not run."""
 
-    def __init__(self, directory: Path) -> None:
+    def __init__(self, directory: Directory) -> None:
         self.directory = directory
+        self._offsets = directory / "offsets"
 
     @property
     def committed(self) -> int | None:
@@ -30,7 +31,7 @@ class Checkpoint:
 
     def planned(self) -> Offsets:
         """Return the end of the micro-batch that was planned and not completed; empty without one."""
-        number = max(_numbers(self.directory / "offsets"), default=None)
+        number = max(_numbers(self._offsets), default=None)
         if number is None or number == self.committed:
             return {}
         return {place: offset for line in self._lines(number) for place, offset in _offsets_in(line).items()}
@@ -42,32 +43,26 @@ class Checkpoint:
         """
         number = self.committed
         if number is None:
-            shutil.rmtree(self.directory)
+            self.directory.delete()
             return
-        for later in [one for one in _numbers(self.directory / "offsets") if one > number]:
-            _remove(self.directory / "offsets" / str(later))
+        for later in [one for one in _numbers(self._offsets) if one > number]:
+            self._offsets.remove(str(later))
         lines = [_moved(line, choose) for line in self._lines(number)]
-        path = self.directory / "offsets" / str(number)
-        _remove(path)
-        path.write_text("\n".join(lines))
+        self._offsets.write(str(number), "\n".join(lines))
 
     def _lines(self, number: int) -> list[str]:
-        return (self.directory / "offsets" / str(number)).read_text().split("\n")
+        return (self._offsets.read(str(number)) or "").split("\n")
 
 
-def checkpoints(root: Path, stage: str) -> list[Checkpoint]:
-    """Return the checkpoints of a job below the directory of all checkpoints."""
-    return [Checkpoint(found.parent) for pattern in (stage, f"{stage}-*") for found in sorted(root.glob(f"{pattern}/**/offsets"))]
+def checkpoints(root: Directory, stage: str) -> list[Checkpoint]:
+    """Return the checkpoints of a job below the directory of all checkpoints: of one query, or of each below its directory."""
+    tops = [root / name for name in root.names() if name == stage or name.startswith(f"{stage}-")]
+    found = [one for top in tops for one in (top, *(top / name for name in top.names()))]
+    return [Checkpoint(one) for one in found if "offsets" in one.names()]
 
 
-def _numbers(directory: Path) -> list[int]:
-    return [int(path.name) for path in directory.glob("*") if path.name.isdecimal()]
-
-
-def _remove(path: Path) -> None:
-    """Remove a file, and the checksum that Hadoop's file system keeps beside it."""
-    path.unlink()
-    path.with_name(f".{path.name}.crc").unlink(missing_ok=True)
+def _numbers(directory: Directory) -> list[int]:
+    return [int(name) for name in directory.names() if name.isdecimal()]
 
 
 def _parsed(line: str) -> dict[str, dict[str, int]] | None:

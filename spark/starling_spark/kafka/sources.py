@@ -2,7 +2,6 @@
 
 import json
 from collections.abc import Mapping, Sequence
-from pathlib import Path
 from typing import Any, Final, NamedTuple
 
 from pyspark.sql import Column, DataFrame, SparkSession, functions, types
@@ -117,9 +116,9 @@ def _columns(*, headers: bool = True) -> list[str | Column]:
     return ["topic", "partition", "offset", time, "key", "value", *(["headers"] if headers else [])]
 
 
-def visits(spark: SparkSession, directory: Path, partitions: int) -> DataFrame:
+def visits(spark: SparkSession, uri: str, partitions: int) -> DataFrame:
     """Return `RECORDS` with the number in each file of a directory as `timestamp_ms`, for each partition; a file a micro-batch."""
-    numbers = spark.readStream.format("text").option("maxFilesPerTrigger", 1).load(directory.as_uri())
+    numbers = spark.readStream.format("text").option("maxFilesPerTrigger", 1).load(uri)
     every = numbers.select(
         functions.explode(functions.sequence(functions.lit(0), functions.lit(partitions - 1))).alias("partition"),
         functions.lit(VISITS).alias("topic"),

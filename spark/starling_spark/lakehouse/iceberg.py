@@ -3,7 +3,6 @@
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Any, Final
-from urllib.parse import urlsplit
 from uuid import uuid4
 
 from py4j.protocol import Py4JJavaError
@@ -11,6 +10,7 @@ from pyspark.java_gateway import ensure_callback_server_started
 from pyspark.sql import DataFrame, SparkSession, functions, types
 
 from starling_common.telemetry.logs import log
+from starling_spark.directories import as_uri, local_path
 from starling_spark.lakehouse.data_files import DataFile
 from starling_spark.lakehouse.fence import OFFSETS, Fence, LakeFenced
 from starling_spark.lakehouse.positions import Position, Tip, from_text, to_text
@@ -39,7 +39,7 @@ def iceberg_config(settings: LakeSettings) -> Mapping[str, str]:
         **views,
         "spark.sql.extensions": "org.apache.iceberg.spark.extensions.IcebergSparkSessionExtensions",
         prefix: "org.apache.iceberg.spark.SparkCatalog",
-        f"{prefix}.warehouse": warehouse_uri(settings.lake_warehouse),
+        f"{prefix}.warehouse": as_uri(settings.lake_warehouse),
         # Commits of other processes must be visible.
         f"{prefix}.cache-enabled": "false",
         **{f"{prefix}.{name}": value for name, value in settings.lake_catalog.items()},
@@ -47,15 +47,9 @@ def iceberg_config(settings: LakeSettings) -> Mapping[str, str]:
     }
 
 
-def warehouse_uri(text: str) -> str:
-    """Return a URI unchanged, and a path as a URI."""
-    return text if urlsplit(text).scheme else Path(text).absolute().as_uri()
-
-
 def local_warehouse(settings: LakeSettings) -> Path | None:
     """Return the directory of the warehouse; None if it is not on this machine."""
-    parts = urlsplit(warehouse_uri(settings.lake_warehouse))
-    return Path(parts.path) if parts.scheme == "file" else None
+    return local_path(settings.lake_warehouse)
 
 
 def exclusive_warehouse(settings: LakeSettings) -> Path | None:

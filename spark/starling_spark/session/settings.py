@@ -8,7 +8,12 @@ from pydantic import Field
 
 from starling_common.settings import ServiceSettings
 
-CheckpointDir = Annotated[Path, Field(description="directory of the jobs' offsets and state")]
+CheckpointDir = Annotated[
+    str,
+    Field(
+        min_length=1, description="location of the jobs' offsets and state: a directory, or a URI such as s3a://bucket/checkpoints"
+    ),
+]
 
 
 class SparkSettings(ServiceSettings):

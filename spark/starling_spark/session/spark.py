@@ -2,21 +2,29 @@
 
 import logging
 import os
+import shutil
 import sys
 from collections.abc import Mapping
 from pathlib import Path
 from types import MappingProxyType
 
+from pyspark import SparkConf, SparkContext
 from pyspark.sql import SparkSession
 
 from starling_spark.failpoints import worker_config
 from starling_spark.session.settings import SparkSettings
 
+_CONNECTIONS = ("STARLING_KAFKA__", "STARLING_REGISTRY__", "STARLING_CASSANDRA__")
+"""The beginnings of the variables by which a process connects to other ones."""
 _STATE = "spark.sql.streaming.stateStore"
 _ROCKSDB = "org.apache.spark.sql.execution.streaming.state.RocksDBStateStoreProvider"
 _LOCAL = {"spark.driver.host": "127.0.0.1", "spark.driver.bindAddress": "127.0.0.1"}
 _SMALL_JVM = " -XX:+UseSerialGC -XX:TieredStopAtLevel=1"
 """The optimising compiler costs more than it saves on two cores: it doubles the duration of small batches."""
+
+
+class PythonMissing(Exception):
+    """The driver cannot run the Python of the executors, although the job needs it there too."""
 
 
 class JarMissing(Exception):
@@ -32,14 +40,52 @@ def open_session(name: str, settings: SparkSettings, more: Mapping[str, str] = M
     if missing:
         raise JarMissing(f"STARLING_SPARK_JARS: no such file: {', '.join(missing)}; set it to the paths of the connector jars")
     logging.getLogger("py4j").setLevel(logging.WARNING)
-    # `python3` on the PATH may lack the packages of this interpreter.
-    os.environ["PYSPARK_PYTHON"] = sys.executable
+    # `python3` on the PATH may lack the packages of this interpreter. On a cluster an operator names another one.
+    os.environ.setdefault("PYSPARK_PYTHON", sys.executable)
     builder = SparkSession.Builder().appName(f"starling-{name}")
     if settings.spark_master:
         builder = builder.master(settings.spark_master)
-    for key, value in (*session_config(settings).items(), *worker_config(settings.failpoint).items(), *more.items()):
+    for key, value in (
+        *session_config(settings).items(),
+        *executor_config(_master(settings), os.environ).items(),
+        *worker_config(settings.failpoint).items(),
+        *more.items(),
+    ):
         builder = builder.config(key, value)
     return builder.getOrCreate()
+
+
+def check_python() -> None:
+    """Check that the driver can run the Python of the executors, by which Spark learns the schema of a state.
+
+    Raises: PythonMissing.
+    """
+    python = os.environ.get("PYSPARK_PYTHON", sys.executable)
+    if shutil.which(python) is None:
+        raise PythonMissing(
+            f"PYSPARK_PYTHON: the driver of this job runs {python} too, which is missing in {Path.cwd()}: unpack the archive "
+            "of the executors' Python there"
+        )
+
+
+def _master(settings: SparkSettings) -> str:
+    """Return the master: of the settings, else of spark-submit, whose JVM runs already."""
+    if settings.spark_master or "PYSPARK_GATEWAY_PORT" not in os.environ:
+        return settings.spark_master
+    SparkContext._ensure_initialized()  # noqa: SLF001 - the public way also starts a context
+    return SparkConf().get("spark.master", "")
+
+
+def executor_config(master: str, environment: Mapping[str, str]) -> Mapping[str, str]:
+    """Return the Spark settings with which Python on other machines connects as the driver does.
+
+    Kubernetes would show passwords in the specification of a pod: there they come from Secrets that the operator mounts.
+    """
+    found = {name: value for name, value in environment.items() if name.upper().startswith(_CONNECTIONS)}
+    if master.startswith("local"):
+        return {}  # they inherit the environment of the driver
+    hidden = "PASSWORD" if master.startswith("k8s") else None
+    return {f"spark.executorEnv.{name}": value for name, value in found.items() if hidden is None or hidden not in name.upper()}
 
 
 def session_config(settings: SparkSettings) -> Mapping[str, str]:

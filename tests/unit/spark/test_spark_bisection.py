@@ -13,6 +13,7 @@ from pyarrow import parquet
 from pyspark.sql import types
 
 from starling_common.failpoints.raising import Raising
+from starling_spark.directories import LocalDirectory
 from starling_spark.jobs.views.poison import FailedRecords, Spans, found_by_bisection
 from starling_spark.kafka.codec import Refusal, Wire
 from starling_spark.kafka.decoding import Reading
@@ -60,11 +61,11 @@ def test_a_broker_that_is_away_refuses_no_record() -> None:
 
 
 def test_the_records_that_a_view_leaves_out_are_remembered(tmp_path: Path) -> None:
-    failed = FailedRecords(tmp_path)
+    failed = FailedRecords(LocalDirectory(tmp_path))
     assert failed.places() == []
     failed.add([(TOPIC, 0, 7)])
     failed.add([(TOPIC, 1, 8)])
-    assert FailedRecords(tmp_path).places() == [(TOPIC, 0, 7), (TOPIC, 1, 8)]
+    assert FailedRecords(LocalDirectory(tmp_path)).places() == [(TOPIC, 0, 7), (TOPIC, 1, 8)]
 
 
 _SCHEMA = pa.schema(

@@ -12,9 +12,10 @@ from pydantic import SecretStr
 
 from starling_common.settings import Http, Kafka, SchemaRegistry
 from starling_common.wire import Item
+from starling_spark.directories import as_uri
 from starling_spark.kafka.codec import Refusal
 from starling_spark.lakehouse.fence import OFFSETS, Fence
-from starling_spark.lakehouse.iceberg import exclusive_warehouse, iceberg_config, warehouse_uri
+from starling_spark.lakehouse.iceberg import exclusive_warehouse, iceberg_config
 from starling_spark.lakehouse.positions import Span, after, from_text, is_in, partly_in, to_text
 from starling_spark.lakehouse.schema.items import call_of, read_json, read_protobuf
 from starling_spark.lakehouse.settings import LakeSettings
@@ -89,8 +90,8 @@ def test_an_empty_message_is_refused_with_the_reason(packed: bytes, code: str, m
 
 
 def test_a_warehouse_is_a_directory_or_a_uri(tmp_path: Path) -> None:
-    assert warehouse_uri("s3a://bucket/lake") == "s3a://bucket/lake"
-    assert warehouse_uri(str(tmp_path / "a b")) == (tmp_path / "a b").as_uri()
+    assert as_uri("s3a://bucket/lake") == "s3a://bucket/lake"
+    assert as_uri(str(tmp_path / "a b")) == (tmp_path / "a b").as_uri()
 
 
 def test_a_local_warehouse_is_held_by_one_at_a_time(tmp_path: Path) -> None:
@@ -103,7 +104,7 @@ def test_a_local_warehouse_is_held_by_one_at_a_time(tmp_path: Path) -> None:
 def settings_of(tmp_path: Path, catalog: Mapping[str, str], secrets: Mapping[str, str]) -> LakeSettings:
     return LakeSettings(
         kafka=Kafka(brokers="127.0.0.1:1"), registry=SchemaRegistry(url="http://127.0.0.1:1"), http=Http(port=1),
-        instance_id="test", spark_jars="/a.jar", checkpoint_dir=tmp_path, lake_warehouse=str(tmp_path / "lake"),
+        instance_id="test", spark_jars="/a.jar", checkpoint_dir=str(tmp_path), lake_warehouse=str(tmp_path / "lake"),
         lake_catalog=dict(catalog), lake_catalog_secrets={name: SecretStr(value) for name, value in secrets.items()},
     )  # fmt: skip
 

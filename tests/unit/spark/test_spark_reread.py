@@ -19,6 +19,7 @@ from starling_common.telemetry.metrics import Metrics
 from starling_common.values import split_key
 from starling_items.computed import fold_computed
 from starling_items.profile import Profile
+from starling_spark.directories import LocalDirectory
 from starling_spark.jobs.profiles.definitions.in_force import Definition, Definitions
 from starling_spark.jobs.profiles.fold.folding import Chunk, Computed
 from starling_spark.jobs.profiles.fold.silence import CatchingUp
@@ -323,7 +324,7 @@ def test_a_change_that_is_taken_back_ends_its_silent_query(tmp_path: Path, monke
     dependencies = ProfilesDependencies(
         catalogue, positions, published, lambda: None, Metrics(CollectorRegistry()), Ending(None, ())  # type: ignore[arg-type, return-value]
     )  # fmt: skip
-    options = QueryOptions("", 1, tmp_path / "profiles", 1, 0.1)
+    options = QueryOptions("", 1, LocalDirectory(tmp_path / "profiles"), 1, 0.1)
     job = ProfilesJob(dependencies, options, Job(Topics("events", "clock", "values", "letters"), None, Clock.EVENT))  # type: ignore[arg-type]
     stopping = Steps(catalogue, [new, new, old, old])
     job.run(stopping, 1.0)

@@ -11,6 +11,7 @@ from confluent_kafka import KafkaError, KafkaException
 from prometheus_client import CollectorRegistry, generate_latest
 
 from starling_common.telemetry.metrics import Metrics
+from starling_spark.directories import LocalDirectory
 from starling_spark.jobs.profiles.query.positions import GroupPositions
 from starling_spark.jobs.views.job import batch_completed, observed_times
 from starling_spark.kafka.groups import end_offsets
@@ -134,14 +135,14 @@ class MemoryViewStore:
 
 
 def test_a_new_version_takes_over_when_it_has_caught_up(tmp_path: Path) -> None:
-    store, own, old = MemoryViewStore(), tmp_path / "sales-v2-f1-s2", tmp_path / "sales-v1-f1-s2"
-    for directory in (own, old, tmp_path / "sales_by_day-v1-f1-s2"):
-        directory.mkdir()
+    store, root, own, old = MemoryViewStore(), LocalDirectory(tmp_path), "sales-v2-f1-s2", "sales-v1-f1-s2"
+    for name in (own, old, "sales_by_day-v1-f1-s2"):
+        (root / name).make()
     history = {("t", 0): 5, ("t", 1): 8}
-    batch_completed(history, store, own, progress())  # type: ignore[arg-type]
-    assert (store.times, store.published, old.exists()) == ({0: 17}, 0, True)
-    batch_completed(history, store, own, progress(sources=[{"endOffset": {"t": {"0": 5, "1": 8}}}]))  # type: ignore[arg-type]
-    assert (store.published, sorted(path.name for path in tmp_path.iterdir())) == (1, [own.name, "sales_by_day-v1-f1-s2"])
+    batch_completed(history, store, root, own, progress())  # type: ignore[arg-type]
+    assert (store.times, store.published, (root / old).exists()) == ({0: 17}, 0, True)
+    batch_completed(history, store, root, own, progress(sources=[{"endOffset": {"t": {"0": 5, "1": 8}}}]))  # type: ignore[arg-type]
+    assert (store.published, root.names()) == (1, [own, "sales_by_day-v1-f1-s2"])
 
 
 def test_partitions_without_a_record_have_no_time() -> None:

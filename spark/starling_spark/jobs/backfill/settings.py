@@ -1,6 +1,5 @@
 """The settings of the job `backfill`."""
 
-from pathlib import Path
 from typing import Annotated, Literal
 
 from pydantic import Field
@@ -19,8 +18,8 @@ class BackfillSettings(LakeSettings):
         Literal["gone", "all"],
         Field(description="events to read from the lake. gone: those that the topics no longer have; all: every event"),
     ] = "gone"
-    checkpoint_dir: Annotated[Path, Field(description="has no effect: the topic of the runs contains the progress of this job")] = (
-        Path()
+    checkpoint_dir: Annotated[str, Field(description="has no effect: the topic of the runs contains the progress of this job")] = (
+        "."
     )
     backfill_slices: Annotated[
         int,

@@ -1,7 +1,6 @@
 """The settings of the job `exports`."""
 
 import re
-from pathlib import Path
 from typing import Annotated, Final
 
 from pydantic import Field, SecretStr, field_validator
@@ -19,7 +18,7 @@ class ExportSettings(LakeSettings):
     # The addresses of sinks may contain a password by mistake.
     model_config = SettingsConfigDict(hide_input_in_errors=True)
 
-    checkpoint_dir: Annotated[Path, Field(description="has no effect: the lake contains the progress of this job")] = Path()
+    checkpoint_dir: Annotated[str, Field(description="has no effect: the lake contains the progress of this job")] = "."
     exports: Annotated[
         dict[str, ExportDefinition], Field(description="exports by name, as JSON; see the guide for the fields of one")
     ] = {}

@@ -1,7 +1,6 @@
 """The settings of the job `imports`."""
 
 from collections.abc import Mapping
-from pathlib import Path
 from typing import Annotated
 
 from pydantic import Field, SecretStr, field_validator
@@ -19,7 +18,7 @@ class ImportSettings(SparkSettings):
     spark_jars: Annotated[
         str, Field(description="paths of the jars of JDBC drivers, separated as in PATH or by commas; files need none")
     ] = ""
-    checkpoint_dir: Annotated[Path, Field(description="has no effect: Cassandra contains the progress of this job")] = Path()
+    checkpoint_dir: Annotated[str, Field(description="has no effect: Cassandra contains the progress of this job")] = "."
     imports_ingest_url: Annotated[
         str, Field(pattern="^https?://", description="address of the ingest API, such as http://starling-ingest:8080")
     ]

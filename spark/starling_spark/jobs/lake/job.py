@@ -7,6 +7,7 @@ from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql.streaming.query import StreamingQuery
 
 from starling_common.telemetry.metrics import Metrics
+from starling_spark.directories import as_uri
 from starling_spark.jobs.lake.batches import LakeWriter
 from starling_spark.kafka.sources import kafka_records
 from starling_spark.lakehouse.schema.tables import LakeTable
@@ -43,7 +44,7 @@ def start(
     return (
         kafka_records(spark, settings.kafka.brokers, topics, settings.lake_batch_records, headers=headers)
         .writeStream.queryName("lake")
-        .option("checkpointLocation", (settings.checkpoint_dir.absolute() / CHECKPOINT).as_uri())
+        .option("checkpointLocation", f"{as_uri(settings.checkpoint_dir).rstrip('/')}/{CHECKPOINT}")
         .trigger(processingTime=f"{round(settings.lake_trigger_seconds * 1000)} milliseconds")
         .foreachBatch(batches.write)
         .start()

@@ -164,20 +164,22 @@ class ProfilesJob:
         self._set_state("active")
         self._stall.begin()
         committed: tuple[Ends | None, int, bool] | None = None
+        is_complete = generation.is_complete  # looked up once: in an object store this is a request
         try:
             while not stopping.is_set():
                 self._turns.turned()
                 ends = query.poll()
                 self._stall.look(query.progress, ends or {})
-                if not generation.is_complete and query.visited() >= generation.visits and _reached(ends or {}, history):
+                if not is_complete and query.visited() >= generation.visits and _reached(ends or {}, history):
                     self._generations.complete(generation)
+                    is_complete = True
                 definitions = self._definitions()
                 _, position = self._dependencies.catalogue.latest()
                 commit = partial(self._commit, generation, ends or {})
-                state = (ends, position, generation.is_complete)
+                state = (ends, position, is_complete)
                 if state != committed and self._attempt(commit):
                     committed = state
-                if generation.is_complete:
+                if is_complete:
                     newer = self._catching_up(newer, generation, definitions, stop_seconds)
                 if newer is not None and newer.has_caught_up(ends or {}, self._options.catch_up_records):
                     self._hand_over(query, generation, newer, _Stopping(stopping, stop_seconds))

@@ -12,6 +12,7 @@ from starling_common.kafka.security import connection_config
 from starling_common.telemetry.health import HealthServer
 from starling_common.telemetry.metrics import Metrics
 from starling_common.wire import Registry
+from starling_spark.directories import directory_at
 from starling_spark.jobs.profiles.definitions.catalogue import TraitCatalogue
 from starling_spark.jobs.profiles.job import HANDOVER, ProfilesDependencies, ProfilesJob
 from starling_spark.jobs.profiles.query.positions import GroupPositions
@@ -21,14 +22,14 @@ from starling_spark.jobs.profiles.query.transform import Job, Topics
 from starling_spark.jobs.profiles.settings import ProfilesSettings
 from starling_spark.kafka.codec import topic_schemas
 from starling_spark.kafka.groups import GroupOffsets
-from starling_spark.session.spark import open_session
+from starling_spark.session.spark import check_python, open_session
 
 
 @contextmanager
 def profiles_job(settings: ProfilesSettings) -> Iterator[ProfilesJob]:
     """Yield the job, with its definitions read and its health endpoint started; close everything at the end.
 
-    Raises: BrokerUnavailable, RegistryUnavailable, SchemaMissing, OSError.
+    Raises: BrokerUnavailable, RegistryUnavailable, SchemaMissing, OSError. Its `run` also: JarMissing, PythonMissing.
     """
     topic = settings.profiles_definitions_topic
     registry = Registry(settings.registry.url)
@@ -41,7 +42,7 @@ def profiles_job(settings: ProfilesSettings) -> Iterator[ProfilesJob]:
     dependencies = ProfilesDependencies(
         catalogue, GroupPositions(group), published, spark, metrics, Ending(settings.failpoint, HANDOVER)
     )
-    job = ProfilesJob(dependencies, _query_options(settings), plain)
+    job = ProfilesJob(dependencies, _query_options(settings, spark), plain)
     health = HealthServer((settings.http.host, settings.http.port), metrics.registry, alive=job.failures, ready=job.checks)
     health.start()
     try:
@@ -60,6 +61,7 @@ def _opened_once(settings: ProfilesSettings) -> tuple[Callable[[], SparkSession]
 
     def spark() -> SparkSession:
         if not opened:
+            check_python()
             opened.append(open_session("profiles", settings, {"spark.scheduler.mode": "FAIR"}))
         return opened[0]
 
@@ -86,14 +88,14 @@ def _job(settings: ProfilesSettings, registry: Registry) -> Job:
     return Job(topics, topic_schemas(registry, settings.registry.url, records.items()), settings.clock)
 
 
-def _query_options(settings: ProfilesSettings) -> QueryOptions:
+def _query_options(settings: ProfilesSettings, open_spark: Callable[[], SparkSession]) -> QueryOptions:
     topic = settings.profiles_events_topic
     admin = AdminClient(connection_config(settings.kafka.brokers))
     partitions = len(admin.list_topics(topic, timeout=30).topics[topic].partitions)
     return QueryOptions(
         brokers=settings.kafka.brokers,
         partitions=partitions,
-        checkpoints=settings.checkpoint_dir.absolute() / "profiles",
+        checkpoints=directory_at(settings.checkpoint_dir, open_spark) / "profiles",
         state_partitions=settings.spark_state_partitions,
         trigger_seconds=settings.profiles_trigger_seconds,
         catch_up_records=settings.profiles_catch_up_records,

@@ -1,6 +1,5 @@
 """The settings of the job `sql_traits`."""
 
-from pathlib import Path
 from typing import Annotated
 
 from pydantic import Field
@@ -14,8 +13,8 @@ class SqlTraitsSettings(LakeSettings):
     """Settings of `python -m starling_spark.jobs.sql_traits`."""
 
     cassandra: Cassandra
-    checkpoint_dir: Annotated[Path, Field(description="has no effect: Cassandra and the lake contain the progress of this job")] = (
-        Path()
+    checkpoint_dir: Annotated[str, Field(description="has no effect: Cassandra and the lake contain the progress of this job")] = (
+        "."
     )
     sql_traits_max_bytes: Annotated[
         int, Field(ge=1, description="maximum of bytes that a statement reads, as its plan estimates; a larger one is refused")

@@ -1,11 +1,9 @@
 """Edge: the streaming queries of the job: one for each view, and one for the dead letters of each topic."""
 
 import json
-import shutil
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
-from pathlib import Path
 
 from pyspark.sql import DataFrame, SparkSession, functions
 from pyspark.sql.streaming.query import StreamingQuery
@@ -18,6 +16,7 @@ from starling_common.telemetry.logs import log
 from starling_common.telemetry.metrics import Metrics
 from starling_common.time.instants import wall_clock_micros
 from starling_common.values import record_key
+from starling_spark.directories import Directory, directory_at
 from starling_spark.failpoints import raising
 from starling_spark.jobs.views.poison import FailedRecords, Spans, found_by_bisection, unfinished
 from starling_spark.jobs.views.settings import ViewsSettings
@@ -55,7 +54,7 @@ def start_view(context: ViewsContext, view: View, store: ViewStore) -> Running:
     """Start a view's query from its checkpoint, or from the earliest offset without one."""
     settings, topic, days = context.settings, context.settings.views_topic_prefix + view.topic, context.settings.views_lateness_days
     reading = Reading.plain(context.wire, topic)
-    directory = _checkpoints(settings) / f"{view.name}-v{view.version}-f{_FORMAT}-s{settings.spark_state_partitions}-l{days or 0}"
+    directory = _checkpoints(context) / f"{view.name}-v{view.version}-f{_FORMAT}-s{settings.spark_state_partitions}-l{days or 0}"
     view = replace(view, rows=partial(_rows, view.rows))
     failed = FailedRecords(directory)
     _refuse_failing(context, view, reading, directory, failed)
@@ -73,7 +72,12 @@ def start_view(context: ViewsContext, view: View, store: ViewStore) -> Running:
 
     query = _start(rows, context, view.name, directory, write)
     history = {partition: end for partition, end in context.history.items() if partition[0] == topic}
-    return Running(STAGE, query, QueryMetrics(context.metrics, view.name), partial(batch_completed, history, store, directory))
+    return Running(
+        STAGE,
+        query,
+        QueryMetrics(context.metrics, view.name),
+        partial(batch_completed, history, store, _checkpoints(context), directory.name),
+    )
 
 
 def _rows(rows: Callable[[DataFrame], DataFrame], found: DataFrame) -> DataFrame:
@@ -87,7 +91,7 @@ def _rows(rows: Callable[[DataFrame], DataFrame], found: DataFrame) -> DataFrame
     return rows(found.withColumn("workspace", workspace))
 
 
-def _refuse_failing(context: ViewsContext, view: View, reading: Reading, directory: Path, failed: FailedRecords) -> None:
+def _refuse_failing(context: ViewsContext, view: View, reading: Reading, directory: Directory, failed: FailedRecords) -> None:
     """Write dead letters for the records of an unfinished micro-batch at which the view raises again, and leave them out."""
     brokers, dead_letters_topic = context.settings.kafka.brokers, context.settings.views_dead_letters_topic
 
@@ -123,7 +127,7 @@ def start_refusals(context: ViewsContext, topic: str) -> Running:
         count_refused(context.metrics, "views-refusals", published.refused)
 
     name = f"refusals-{topic}"
-    query = _start(refused, context, name, _checkpoints(settings) / name, write)
+    query = _start(refused, context, name, _checkpoints(context) / name, write)
     return Running(STAGE, query, QueryMetrics(context.metrics, "views-refusals"))
 
 
@@ -158,40 +162,40 @@ def observed_times(progress: str) -> Mapping[int, int]:
     return {int(name[1:]): time for name, time in observed.items() if time is not None}
 
 
-def batch_completed(history: Ends, store: ViewStore, directory: Path, progress: str) -> None:
+def batch_completed(history: Ends, store: ViewStore, checkpoints: Directory, name: str, progress: str) -> None:
     """Write the stream time of a completed micro-batch, and publish a new version when all history is computed.
 
-    `history`: the ends of the view's topic when the job started; `directory`: the view's own checkpoint.
+    `history`: the ends of the view's topic when the job started; `name`: of the view's own checkpoint below `checkpoints`.
     """
     store.write_times(observed_times(progress))
     ends = end_offsets(progress)
     if all(ends.get(partition, 0) >= end for partition, end in history.items()):
         store.publish_version()
-        _delete_other_checkpoints(directory)
+        _delete_other_checkpoints(checkpoints, name)
 
 
-def _delete_other_checkpoints(directory: Path) -> None:
-    name = directory.name.split("-v")[0]
-    for other in directory.parent.glob(f"{name}-v*"):
-        if other != directory:
-            shutil.rmtree(other)
+def _delete_other_checkpoints(checkpoints: Directory, own: str) -> None:
+    view = own.split("-v", maxsplit=1)[0]
+    for name in checkpoints.names():
+        if name.startswith(f"{view}-v") and name != own:
+            (checkpoints / name).delete()
 
 
 def _records(context: ViewsContext, topic: str) -> DataFrame:
     return kafka_records(context.spark, context.settings.kafka.brokers, [topic], context.settings.views_batch_records)
 
 
-def _checkpoints(settings: ViewsSettings) -> Path:
-    return settings.checkpoint_dir.absolute() / "views"
+def _checkpoints(context: ViewsContext) -> Directory:
+    return directory_at(context.settings.checkpoint_dir, lambda: context.spark) / "views"
 
 
 def _start(
-    rows: DataFrame, context: ViewsContext, name: str, directory: Path, write: Callable[[DataFrame, int], None]
+    rows: DataFrame, context: ViewsContext, name: str, directory: Directory, write: Callable[[DataFrame, int], None]
 ) -> StreamingQuery:
     return (
         rows.writeStream.queryName(name)
         .outputMode("update")
-        .option("checkpointLocation", directory.as_uri())
+        .option("checkpointLocation", directory.uri)
         .trigger(processingTime=f"{round(context.settings.views_trigger_seconds * 1000)} milliseconds")
         .foreachBatch(write)
         .start()

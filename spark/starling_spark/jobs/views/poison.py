@@ -7,7 +7,6 @@ micro-batch in its checkpoint. The next start computes the rows of this batch on
 import json
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import closing
-from pathlib import Path
 from typing import Final
 
 from confluent_kafka import OFFSET_BEGINNING, Consumer
@@ -17,6 +16,7 @@ from starling_common.failures import is_of_installation, poison
 from starling_common.kafka.clients import consumer_config, offsets
 from starling_common.outcome import Refused
 from starling_common.telemetry.logs import log
+from starling_spark.directories import Directory
 from starling_spark.kafka.checkpoints import Checkpoint
 
 Place = tuple[str, int]
@@ -31,23 +31,19 @@ _SECONDS: Final = 30.0
 class FailedRecords:
     """The records that a view leaves out, in a file of its checkpoint."""
 
-    def __init__(self, directory: Path) -> None:
-        self._path = directory / _FILE
+    def __init__(self, directory: Directory) -> None:
+        self._directory = directory
 
     def places(self) -> list[tuple[str, int, int]]:
         """Return topic, partition and offset of each."""
-        if not self._path.exists():
-            return []
-        return [(topic, partition, offset) for topic, partition, offset in json.loads(self._path.read_text())]
+        return [(topic, partition, offset) for topic, partition, offset in json.loads(self._directory.read(_FILE) or "[]")]
 
     def add(self, places: list[tuple[str, int, int]]) -> None:
         """Store more of them."""
-        new = self._path.with_suffix(".new")
-        new.write_text(json.dumps([*self.places(), *places]))
-        new.replace(self._path)
+        self._directory.write(_FILE, json.dumps([*self.places(), *places]))
 
 
-def unfinished(directory: Path, brokers: str) -> Spans:
+def unfinished(directory: Directory, brokers: str) -> Spans:
     """Return the present records of the micro-batch that is planned and not completed. Raises: KafkaException."""
     checkpoint = Checkpoint(directory)
     planned, begun = checkpoint.planned(), checkpoint.offsets()

@@ -4,13 +4,13 @@ import json
 import time
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
-from pathlib import Path
 from types import MappingProxyType
 
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql.streaming.query import StreamingQuery
 
 from starling_common.settings import Clock
+from starling_spark.directories import Directory
 from starling_spark.jobs.profiles.definitions.in_force import fingerprint
 from starling_spark.jobs.profiles.fold.traits import FORMAT
 from starling_spark.jobs.profiles.query.buckets import Buckets
@@ -33,7 +33,7 @@ class QueryOptions:
 
     brokers: str
     partitions: int
-    checkpoints: Path
+    checkpoints: Directory
     state_partitions: int
     trigger_seconds: float
     catch_up_records: int = 100_000
@@ -82,7 +82,7 @@ class TraitQuery:
         self.name = checkpoint_name(options, job)
         is_silent = job.catching_up.is_silent
         checkpoint = options.checkpoints / self.name
-        (checkpoint / "visits").mkdir(parents=True, exist_ok=True)
+        (checkpoint / "visits").make()
         job = replace(job, brokers=options.brokers, buckets=buckets)
         # The grouping keys are those for this number of tasks.
         spark.conf.set("spark.sql.shuffle.partitions", buckets.tasks)
@@ -93,7 +93,7 @@ class TraitQuery:
         if is_silent:
             # Without heartbeats a silent query is never later than the publishing one.
             records = records.where("topic IS NOT NULL")
-        records = records.unionByName(visits(spark, checkpoint / "visits", options.partitions).drop("headers"))
+        records = records.unionByName(visits(spark, (checkpoint / "visits").uri, options.partitions).drop("headers"))
 
         letters = Letters(STAGE, job.topics.dead_letters, job.wire)
 
@@ -103,7 +103,7 @@ class TraitQuery:
             observers.published(Batch(published.records, published.refused, time.monotonic() - began))
 
         users = None
-        if published and not any((checkpoint / "commits").glob("[0-9]*")):
+        if published and not any(name.isdecimal() for name in (checkpoint / "commits").names()):
             # Without the checkpoint Spark would request the offsets from the broker for every micro-batch.
             users = published_users(kafka_spans(spark, options.brokers, published), buckets).localCheckpoint()
         # Queries of one session share its cores evenly, each in a pool of its own.
@@ -112,7 +112,7 @@ class TraitQuery:
             computed_traits(records, job, users)
             .writeStream.queryName(f"profiles-{self.name}")
             .outputMode("update")
-            .option("checkpointLocation", checkpoint.as_uri())
+            .option("checkpointLocation", checkpoint.uri)
             .trigger(processingTime=f"{round(options.trigger_seconds * 1000)} milliseconds")
             .foreachBatch(write)
             .start()
