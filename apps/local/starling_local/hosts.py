@@ -84,7 +84,7 @@ def _namespaces(count: int, last: ExitStack) -> Network:
         _ip("-n", name, "address", "add", f"{address}/24", "dev", "eth0")
         for device in ("lo", "eth0"):
             _ip("-n", name, "link", "set", device, "up")
-        hosts.append(Host(address, ("ip", "netns", "exec", name)))
+        hosts.append(Host(address, (shutil.which("ip") or "ip", "netns", "exec", name)))
     return Network(f"{base}.1", tuple(hosts), is_isolated=True)
 
 

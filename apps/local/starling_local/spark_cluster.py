@@ -109,7 +109,7 @@ def spark_cluster(network: Network, home: Path, *, cores: int = 1, memory: str =
     Raises: ClusterError, JavaError.
     """
     spark, java = spark_home(), find_java()
-    common = {"PATH": os.environ.get("PATH", ""), "JAVA_HOME": str(java.home), "SPARK_DAEMON_MEMORY": "256m"}
+    common = {"PATH": os.defpath, "JAVA_HOME": str(java.home), "SPARK_DAEMON_MEMORY": "256m"}
     master_home = home / "master"
     master_home.mkdir(parents=True)
     words = ("--host", network.address, "--port", str(_MASTER_PORT), "--webui-port", str(_MASTER_HTTP))
