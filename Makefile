@@ -57,6 +57,15 @@ k8s-tools: ## etcd and Kubernetes without containers, for test-k8s; built from t
 test-k8s: setup helm k8s-tools ## the chart on a real Kubernetes API server: every file of ci/ by Helm 3 and 4, a release that runs as processes with the demo on it, the commands of docs/how-to/run-on-kubernetes.md, and the scaler: minutes
 	@$(PYTHON) -m pytest -o faulthandler_timeout=0 tests/kubernetes/installation.py tests/kubernetes/running.py tests/kubernetes/guide.py tests/kubernetes/scaling.py
 
+s3-server: ## an S3 server, for test-spark-cluster; built from its Go module into ~/.cache/starling/tools, once: minutes
+	@tools/s3_server.sh --version >/dev/null
+
+spark-environment: setup ## the Python of Spark's executors as an archive: out/spark-environment.tar.gz
+	@$(PYTHON) -m tools.spark_environment out/spark-environment.tar.gz
+
+test-spark-cluster: setup s3-server ## Spark jobs on a master and three workers, as root each in a network namespace of its own, with checkpoints and the lake in an object store: minutes
+	@$(PYTHON) -m pytest -o faulthandler_timeout=0 -s tests/spark_cluster/jobs.py
+
 # Without --quiet: it would hide the warnings from --strict, which counts them.
 docs: setup ## the documentation as a site in out/site; fails on a broken link and on a page outside the navigation
 	@NO_MKDOCS_2_WARNING=1 .venv/bin/mkdocs build --strict $(MKDOCS_ARGS) 2>&1 | { grep -v '^INFO' || true; }

@@ -20,10 +20,10 @@ class Authority:
         builder = self._builder(self._name, self._key.public_key()).add_extension(constraints, critical=True)
         self.certificate = builder.sign(self._key, hashes.SHA256()).public_bytes(serialization.Encoding.PEM)
 
-    def issue(self, name: str, *, expired: bool = False) -> tuple[bytes, bytes]:
-        """Return a certificate for a process on this machine, and its key. `expired`: a minute ago."""
+    def issue(self, name: str, *, expired: bool = False, host: str = "127.0.0.1") -> tuple[bytes, bytes]:
+        """Return a certificate for a process on this machine, and its key. `expired`: a minute ago; `host`: its address."""
         key = ec.generate_private_key(ec.SECP256R1())
-        address = x509.SubjectAlternativeName([x509.IPAddress(ipaddress.ip_address("127.0.0.1"))])
+        address = x509.SubjectAlternativeName([x509.IPAddress(ipaddress.ip_address(host))])
         subject = x509.Name([x509.NameAttribute(NameOID.COMMON_NAME, name)])
         certificate = self._builder(subject, key.public_key(), expired=expired).add_extension(address, critical=False)
         pkcs8 = key.private_bytes(serialization.Encoding.PEM, serialization.PrivateFormat.PKCS8, serialization.NoEncryption())

@@ -43,6 +43,10 @@ class S3Server:
         found = self.files().get_file_info(FileSelector(f"{BUCKET}/{prefix}", recursive=True, allow_not_found=True))
         return sorted(one.path.removeprefix(f"{BUCKET}/") for one in found if one.is_file)
 
+    def arrow(self) -> Mapping[str, str]:
+        """Return the environment with the keys for clients of Arrow."""
+        return {"AWS_ACCESS_KEY_ID": ACCESS_KEY, "AWS_SECRET_ACCESS_KEY": SECRET_KEY}
+
     def hadoop(self) -> Mapping[str, str]:
         """Return the settings of Spark with which `s3a://` is this server."""
         return {

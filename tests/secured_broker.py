@@ -32,7 +32,7 @@ _PROPERTIES = """\
 process.roles=broker,controller
 node.id=1
 controller.quorum.voters=1@127.0.0.1:{controller}
-listeners=OPEN://{host}:{opened},PASSWORD://{host}:{password},CERTIFICATE://{host}:{certificate},EXPIRED://{host}:{expired},CONTROLLER://{host}:{controller}
+listeners=OPEN://{host}:{opened},PASSWORD://{host}:{password},CERTIFICATE://{host}:{certificate},EXPIRED://{host}:{expired},CONTROLLER://127.0.0.1:{controller}
 controller.listener.names=CONTROLLER
 listener.security.protocol.map=CONTROLLER:PLAINTEXT,OPEN:PLAINTEXT,PASSWORD:SASL_SSL,CERTIFICATE:SSL,EXPIRED:SASL_SSL
 inter.broker.listener.name=OPEN
@@ -169,8 +169,11 @@ class Secured:
 
 
 @contextmanager
-def secured_broker(home: Path, port: int | None = None) -> Iterator[Secured]:
-    """Run the broker. Its users are `starling`, who may do all, and `stranger`, who may do nothing. `port`: for passwords."""
+def secured_broker(home: Path, port: int | None = None, host: str = "127.0.0.1") -> Iterator[Secured]:
+    """Run the broker. Its users are `starling`, who may do all, and `stranger`, who may do nothing. `port`: for passwords.
+
+    `host`: the address of all listeners.
+    """
     home.mkdir()
     authority, foreign = Authority("Starling tests"), Authority("Another authority")
     paths = {
@@ -179,8 +182,8 @@ def secured_broker(home: Path, port: int | None = None) -> Iterator[Secured]:
     }
     paths["authority"].write_bytes(authority.certificate)
     paths["foreign"].write_bytes(foreign.certificate)
-    paths["broker"].write_bytes(b"".join(reversed(authority.issue("broker"))))
-    paths["outdated"].write_bytes(b"".join(reversed(authority.issue("broker", expired=True))))
+    paths["broker"].write_bytes(b"".join(reversed(authority.issue("broker", host=host))))
+    paths["outdated"].write_bytes(b"".join(reversed(authority.issue("broker", expired=True, host=host))))
     for name, expired in (("client", False), ("expired", True)):
         certificate, key = authority.issue("starling", expired=expired)
         paths[name].write_bytes(certificate)
@@ -192,7 +195,7 @@ def secured_broker(home: Path, port: int | None = None) -> Iterator[Secured]:
     config.write_text(
         _PROPERTIES.format(
             # In a properties file a backslash needs another one.
-            **ports, host="127.0.0.1", logs=home / "data", broker=paths["broker"], authority=paths["authority"],
+            **ports, host=host, logs=home / "data", broker=paths["broker"], authority=paths["authority"],
             outdated=paths["outdated"], plain="org.apache.kafka.common.security.plain.PlainLoginModule",
             quoted=f'"{quoted}"'.replace("\\", "\\\\"),
         )
@@ -204,10 +207,10 @@ def secured_broker(home: Path, port: int | None = None) -> Iterator[Secured]:
     with (home / "log").open("wb") as log:
         process = subprocess.Popen([*java, "kafka.Kafka", str(config)], stdout=log, stderr=log)
     found = Secured(
-        opened=f"127.0.0.1:{ports['opened']}",
-        password=f"127.0.0.1:{ports['password']}",
-        certificate=f"127.0.0.1:{ports['certificate']}",
-        expired=f"127.0.0.1:{ports['expired']}",
+        opened=f"{host}:{ports['opened']}",
+        password=f"{host}:{ports['password']}",
+        certificate=f"{host}:{ports['certificate']}",
+        expired=f"{host}:{ports['expired']}",
         authority=paths["authority"],
         client_certificate=paths["client"],
         client_key=paths["client-key"],

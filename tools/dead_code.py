@@ -161,6 +161,8 @@ ALLOWED: Final[Mapping[str, str]] = {
     "testing.py:api_url": _ADDRESS,
     "postgres.py:postgres": _ADDRESS,
     "opensearch.py:opensearch": _ADDRESS,
+    "spark_cluster.py:spark_cluster": _ADDRESS,
+    "spark_cluster.py:running_executors": _ADDRESS,
     "testing.py:embedded": _ADDRESS,
     "testing.py:local_codecs": _ADDRESS,
     "testing.py:put_aside": "the test driver of a stateful service, for the authors of services",

@@ -12,6 +12,7 @@ import tarfile
 from collections.abc import Iterable, Iterator
 from importlib.metadata import Distribution, distribution
 from pathlib import Path
+from tempfile import TemporaryDirectory
 from typing import Final
 
 from packaging.requirements import Requirement
@@ -33,7 +34,10 @@ def pack(target: Path) -> int:
     with tarfile.open(target, "w:gz", compresslevel=_COMPRESSION) as archive:
         interpreter = Path(os.path.realpath(sys.executable))
         _add_text(archive, "pyvenv.cfg", f"home = {interpreter.parent}\ninclude-system-site-packages = false\n")
-        _add_link(archive, "bin/python", str(interpreter))
+        with TemporaryDirectory() as scratch:
+            link = Path(scratch, "python")
+            link.symlink_to(interpreter)
+            archive.add(link, "bin/python")
         for source, inside in files():
             archive.add(source, str(_SITE / inside), recursive=False)
             count += 1
@@ -86,12 +90,6 @@ def _add_text(archive: tarfile.TarFile, name: str, text: str) -> None:
     entry = tarfile.TarInfo(name)
     entry.size = len(text.encode())
     archive.addfile(entry, io.BytesIO(text.encode()))
-
-
-def _add_link(archive: tarfile.TarFile, name: str, target: str) -> None:
-    entry = tarfile.TarInfo(name)
-    entry.type, entry.linkname = tarfile.SYMTYPE, target
-    archive.addfile(entry)
 
 
 def main() -> int:

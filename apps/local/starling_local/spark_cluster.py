@@ -63,7 +63,7 @@ class SparkWorker:
             self.process.wait(_STOP_SECONDS)
         return len(found)
 
-    def executors(self) -> list[dict[str, Any]]:
+    def running_executors(self) -> list[dict[str, Any]]:
         """Return the running executors: `id`, `appid` and others, as the worker reports them."""
         found: list[dict[str, Any]] = _read(f"http://{self.host.address}:{_WORKER_HTTP}/json/")["executors"]
         return found

@@ -15,7 +15,7 @@ from starling_spark.failpoints import worker_config
 from starling_spark.session.settings import SparkSettings
 
 _CONNECTIONS = ("STARLING_KAFKA__", "STARLING_REGISTRY__", "STARLING_CASSANDRA__")
-"""The beginnings of the variables by which a process connects to other ones."""
+"""The prefixes of the variables by which a process connects to other ones."""
 _STATE = "spark.sql.streaming.stateStore"
 _ROCKSDB = "org.apache.spark.sql.execution.streaming.state.RocksDBStateStoreProvider"
 _LOCAL = {"spark.driver.host": "127.0.0.1", "spark.driver.bindAddress": "127.0.0.1"}

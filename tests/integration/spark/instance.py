@@ -9,11 +9,11 @@ import sys
 import time
 import urllib.request
 import uuid
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any, TypeVar
 
-from confluent_kafka import OFFSET_BEGINNING, Consumer, Message, Producer, TopicPartition
+from confluent_kafka import OFFSET_BEGINNING, Consumer, KafkaException, Message, Producer, TopicPartition
 from confluent_kafka.admin import AdminClient
 from confluent_kafka.cimpl import NewTopic
 
@@ -79,7 +79,7 @@ class Instance:
 
     # -- the process
 
-    def start(self, **more: str) -> None:
+    def start(self, command: Sequence[str] = (sys.executable, "-m", "starling_spark.jobs.profiles"), **more: str) -> None:
         topics = {f"STARLING_PROFILES_{name.upper()}_TOPIC": topic for name, topic in self.topics.items()}
         environment = {
             **os.environ,
@@ -97,9 +97,7 @@ class Instance:
             **more,
         }
         with self.log.open("ab") as log:
-            self.process = subprocess.Popen(
-                [sys.executable, "-m", "starling_spark.jobs.profiles"], env=environment, stdout=log, stderr=log, cwd=self.directory
-            )
+            self.process = subprocess.Popen(command, env=environment, stdout=log, stderr=log, cwd=self.directory)
 
     @property
     def log(self) -> Path:
@@ -213,12 +211,18 @@ class Instance:
             consumer.close()
 
     def _ends(self) -> dict[tuple[str, int], int]:
+        return wait_for(self._ends_now, 120, lambda: "the broker does not name the ends of the topics")
+
+    def _ends_now(self) -> dict[tuple[str, int], int] | None:
+        """Return the ends; None while a busy broker does not name the partitions of a topic."""
         consumer = Consumer(consumer_config(self.brokers, self.group))
         try:
             places = [(self.topics[name], number) for name in ("events", "clock") for number in range(PARTITIONS)]
             places.append((self.topics["definitions"], 0))
             spans = {place: consumer.get_watermark_offsets(TopicPartition(*place), timeout=10) for place in places}
             return {place: span[1] for place, span in spans.items() if span is not None and span[1] > 0}
+        except KafkaException:
+            return None
         finally:
             consumer.close()
 

@@ -1,0 +1,269 @@
+"""Jobs on several hosts, with their checkpoints and the lake in an object store. `make test-spark-cluster` runs them."""
+
+import json
+import os
+import random
+import signal
+import subprocess
+from collections import Counter
+from collections.abc import Iterator, Mapping, Sequence
+from pathlib import Path
+from typing import Any, Final
+from urllib.parse import quote_plus, urlsplit
+
+import psutil
+import pyarrow.parquet as pq
+import pytest
+from pydantic import SecretStr
+
+from starling_common.kafka.topics import BEHAVIOUR
+from starling_common.settings import Cassandra, Http, Kafka, SchemaRegistry
+from starling_common.testing import free_port
+from starling_spark.lakehouse.iceberg import CATALOG, iceberg_config
+from starling_spark.lakehouse.settings import LakeSettings
+from starling_spark.session.spark import open_session
+from tests.conftest import Stack
+from tests.integration.spark.instance import Instance, wait_for
+from tests.integration.spark.lake_instance import LakeInstance, behaviour, received
+from tests.s3_server import BUCKET, REGION
+from tests.spark_cluster.rig import ENVIRONMENT, PASSWORD, WAREHOUSE, WORKERS, Rig, jars, pythons, rig
+from tests.unit.spark.evaluator import differences
+
+DAY_MS: Final = 86_400_000
+START_MS: Final = 1_700_000_000_000
+PATIENCE_SECONDS: Final = 600.0
+TRAITS: Final[dict[str, dict[str, Any]]] = {
+    "spent": {"event": "Order Completed", "measure": {"sum": "revenue"}, "within": "30d"},
+    "orders": {"event": "Order Completed"},
+    "skus": {"event": "Order *", "measure": {"distinct": "sku"}},
+    "largest": {"event": "Order Completed", "measure": {"max": "revenue"}, "within": "90d"},
+}
+CANCELLED: Final[dict[str, Any]] = {"event": "Order Cancelled"}
+TRACK: Final = "ingest.track"
+
+
+@pytest.fixture(scope="module")
+def cluster(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Rig]:
+    """Master, workers and the parts beside them, for all tests of the file."""
+    with rig(tmp_path_factory.mktemp("cluster")) as made:
+        print(f"the workers are {made.cluster.network.kind}")  # noqa: T201 - pytest shows it with -s
+        yield made
+
+
+@pytest.fixture(autouse=True)
+def whole(cluster: Rig) -> Iterator[None]:
+    """Start the workers again that a test has killed."""
+    yield
+    for worker in cluster.cluster.workers:
+        if worker.process is None or worker.process.poll() is not None:
+            worker.start()
+    cluster.cluster.wait_for_workers(WORKERS)
+
+
+class Story:
+    """A `profiles` job on the cluster, and all events that were sent."""
+
+    def __init__(self, cluster: Rig, directory: Path) -> None:
+        self.cluster = cluster
+        self.instance = Instance(cluster.broker.opened, cluster.registry_url, directory)
+        self.events: list[tuple[str, int, str, dict[str, Any]]] = []
+        self._chance = random.Random(3)
+
+    def more(self, count: int) -> None:
+        """Send events of random users."""
+        for _ in range(count):
+            time_ms = START_MS + len(self.events) * DAY_MS // 12
+            properties = {"revenue": self._chance.randint(1, 200) / 4, "sku": f"s{self._chance.randint(0, 9)}"}
+            name = self._chance.choice(["Order Completed", "Order Cancelled", "Page Opened"])
+            self.send(f"u{self._chance.randint(0, 40)}", time_ms, name, properties)
+
+    def send(self, user: str, time_ms: int, name: str, properties: dict[str, Any]) -> None:
+        """Send an event."""
+        self.events.append((user, time_ms, name, properties))
+        self.instance.event(user, time_ms, name, **properties)
+
+    def start(self, command: Sequence[str] | None = None, **more: str) -> None:
+        """Start the job, by `python -m` without a command."""
+        given = self.cluster.settings("spark") | more
+        if command is None:
+            self.instance.start(**given)
+        else:
+            self.instance.start(command, **given)
+        wait_for(self.instance.is_ready, PATIENCE_SECONDS, self.instance.log_tail)
+
+    def assert_exact(self, documents: Mapping[str, dict[str, Any]], until_ms: int | None = None) -> None:
+        """Wait until all is processed; the values are then those that the segment language computes from all events."""
+        until_ms = self.events[-1][1] if until_ms is None else until_ms
+        self.instance.advance(until_ms)  # each partition has a stream time of its own
+        self.instance.settle(PATIENCE_SECONDS)
+        assert differences(self.instance.values(), documents, self.events, until_ms) == []
+
+
+def test_traits_equal_the_language_although_a_worker_dies(cluster: Rig, tmp_path: Path) -> None:
+    """Submitted by spark-submit, with the checkpoint in the object store."""
+    # The driver runs this Python too: it asks for the schema of the state.
+    (tmp_path / ENVIRONMENT).symlink_to(cluster.home / ENVIRONMENT)
+    story = Story(cluster, tmp_path)
+    instance = story.instance
+    instance.deploy()
+    try:
+        story.more(200)
+        for key, document in TRAITS.items():
+            instance.define(key, document)
+        story.start(cluster.submit("profiles", "spark"), STARLING_SPARK_MASTER="")
+        story.assert_exact(TRAITS)
+        _a_worker_dies(story)
+        until_ms = _a_new_trait_reads_the_history(story)
+        assert stop(instance) == 0
+        _the_checkpoint_continues(story, until_ms)
+    except BaseException:
+        print(instance.log_tail(), cluster.logs())  # noqa: T201 - pytest shows it with the failed test
+        raise
+    finally:
+        instance.remove()
+    assert set(cluster.tasks()) == {worker.host.address for worker in cluster.cluster.workers}
+    assert [name for name in cluster.s3.names("checkpoints/profiles") if name.endswith("live.json")]
+    assert not (tmp_path / "checkpoints").exists()
+
+
+def _a_worker_dies(story: Story) -> None:
+    cluster = story.cluster
+    busy = cluster.busy_workers()
+    assert len(busy) == WORKERS
+    assert {python for worker in busy for python in pythons(worker)} == {f"./{ENVIRONMENT}/bin/python"}
+    story.more(100)
+    assert busy[0].kill() > 1
+    story.more(200)
+    story.assert_exact(TRAITS)
+    assert len(cluster.busy_workers()) == WORKERS - 1
+
+
+def _a_new_trait_reads_the_history(story: Story) -> int:
+    """A second query reads it, and then takes over. Return the stream time."""
+    story.instance.define("cancelled", CANCELLED)
+    story.more(50)
+    until_ms = START_MS + 80 * DAY_MS
+    story.assert_exact({**TRAITS, "cancelled": CANCELLED}, until_ms)
+    return until_ms
+
+
+def _the_checkpoint_continues(story: Story, until_ms: int) -> None:
+    """A value that is unchanged is not published again."""
+    instance = story.instance
+    published = Counter(one.record["user_id"] for one in instance.read("aggregates"))
+    story.start()
+    story.send("new", until_ms, "Order Completed", {})
+    instance.settle(PATIENCE_SECONDS)
+    assert instance.values()["new", "orders"] == 1
+    assert set(Counter(one.record["user_id"] for one in instance.read("aggregates")) - published) == {"new"}
+    assert instance.read("dead_letters") == []
+    assert instance.stop() == 0
+
+
+def stop(instance: Instance) -> int:
+    """Stop the job of spark-submit: its process is the JVM, and the job is the Python process below it."""
+    assert instance.process is not None
+    [driver] = [one for one in psutil.Process(instance.process.pid).children() if "python" in one.name()]
+    driver.send_signal(signal.SIGTERM)
+    return instance.process.wait(PATIENCE_SECONDS)
+
+
+def test_the_lake_in_an_object_store_contains_each_record_once_although_a_worker_dies(cluster: Rig, tmp_path: Path) -> None:
+    stack = Stack(cluster.broker.opened, cluster.registry_url, Cassandra(contact_points="127.0.0.1"))
+    lake = LakeInstance(stack, tmp_path)
+    given: dict[str, Any] = cluster.settings("spark", "iceberg", "jdbc") | cluster.lake_settings()
+    broken: set[bytes] = set()
+    # Micro-batches of fewer records, so that several follow each other.
+    given |= {"STARLING_LAKE_BATCH_RECORDS": "200"}
+
+    def more(count: int) -> None:
+        lake.send(BEHAVIOUR, *[lake.value(BEHAVIOUR, behaviour(f"event {number}")) for number in range(count)])
+        items = [lake.value(TRACK, received("track", {"event": f"item {number}"})) for number in range(count)]
+        broken.add(items[0][:-1])
+        lake.send(TRACK, *items, items[0][:-1])
+
+    lake.deploy()
+    try:
+        more(300)
+        with lake.running(**given) as service:
+            lake.settle(service, PATIENCE_SECONDS)
+            busy = cluster.busy_workers()
+            assert len(busy) == WORKERS
+            assert {python for worker in busy for python in pythons(worker)} == {f"./{ENVIRONMENT}/bin/python"}
+            more(400)
+            assert busy[1].kill() > 1
+            more(400)
+            lake.settle(service, PATIENCE_SECONDS)
+            assert len(cluster.busy_workers()) == WORKERS - 1
+            # The driver dies within a micro-batch; the next one continues from the tables and the checkpoint.
+            more(400)
+            service.kill()
+        with lake.running(**given) as service:
+            lake.settle(service, PATIENCE_SECONDS)
+            assert service.stop() == 0
+        found = places(cluster, lake, tmp_path)
+    except BaseException:
+        print(lake.log_tail(), cluster.logs())  # noqa: T201 - pytest shows it with the failed test
+        raise
+    finally:
+        lake.remove()
+    sent = sorted(lake.sent)
+    refused = [place for place in sent if lake.sent[place] in broken]
+    assert len(refused) == 4
+    assert found["behaviour_events"] == [place for place in sent if place[0] == BEHAVIOUR]
+    assert found["ingest_items"] == [place for place in sent if place[0] == TRACK and place not in refused]
+    assert found["quarantine"] == refused
+    assert [name for name in cluster.s3.names("lake") if name.endswith(".parquet")]
+    assert cluster.s3.names("checkpoints/lake-3/commits")
+    assert exported(cluster, tmp_path, lake) == found["behaviour_events"]
+
+
+def exported(cluster: Rig, directory: Path, lake: LakeInstance) -> list[tuple[str, int, int]]:
+    """Export a table to the object store, by executors that write files there with Arrow. Return the places of the rows, sorted."""
+    to = f"s3://{BUCKET}/exports?region={REGION}&scheme=http&endpoint_override={quote_plus(urlsplit(cluster.s3.endpoint).netloc)}"
+    definition = {"source": "behaviour_events", "sink": "parquet", "to": to, "columns": ["name"]}
+    given = {
+        **cluster.settings("spark", "iceberg", "jdbc"),
+        **cluster.lake_settings(),
+        **cluster.s3.arrow(),
+        "STARLING_SPARK_MASTER": "",
+        "STARLING_REGISTRY__URL": cluster.registry_url,
+        "STARLING_INSTANCE_ID": "exports",
+        "STARLING_HTTP__PORT": str(free_port()),
+        "STARLING_EXPORTS": json.dumps({"events": definition}),
+    }
+    command = cluster.submit("exports", "spark", "iceberg", "jdbc", words=("run",))
+    inherited = {name: value for name, value in os.environ.items() if not name.startswith("STARLING_")}
+    done = subprocess.run(command, env=inherited | given, cwd=directory, capture_output=True, text=True, check=False)
+    assert done.returncode == 0, done.stdout + done.stderr[-4_000:]
+    files = [f"{BUCKET}/{name}" for name in cluster.s3.names("exports") if name.endswith(".parquet")]
+    rows = [row for file in files for row in pq.read_table(file, filesystem=cluster.s3.files()).to_pylist()]
+    return sorted((row["origin_topic"].removeprefix(lake.prefix), row["origin_partition"], row["origin_offset"]) for row in rows)
+
+
+def places(cluster: Rig, lake: LakeInstance, directory: Path) -> dict[str, list[tuple[str, int, int]]]:
+    """Return by table (topic without prefix, partition, offset) of every row, sorted; twice where a row is there twice."""
+    given = cluster.lake_settings()
+    settings = LakeSettings(
+        kafka=Kafka(brokers="127.0.0.1:1"),
+        registry=SchemaRegistry(url="http://127.0.0.1:1"),
+        http=Http(port=1),
+        instance_id="reader",
+        spark_master="local[1]",
+        spark_jars=jars("iceberg", "jdbc", "s3"),
+        checkpoint_dir=str(directory),
+        lake_warehouse=WAREHOUSE,
+        lake_catalog=json.loads(given["STARLING_LAKE_CATALOG"]),
+        lake_catalog_secrets={"jdbc.password": SecretStr(PASSWORD)},
+    )
+    spark = open_session("reader", settings, {**iceberg_config(settings), **cluster.s3.hadoop()})
+    try:
+        return {
+            table: sorted(
+                (row.origin_topic.removeprefix(lake.prefix), row.origin_partition, row.origin_offset)
+                for row in spark.table(f"{CATALOG}.starling.{table}").collect()
+            )
+            for table in ("behaviour_events", "ingest_items", "quarantine")
+        }
+    finally:
+        spark.stop()

@@ -1,0 +1,164 @@
+"""A cluster of Spark on several hosts, with a secured broker, a registry, an object store, and a database for a catalog."""
+
+import json
+import os
+import sys
+import tarfile
+from collections import Counter
+from collections.abc import Iterator, Mapping
+from contextlib import ExitStack, contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, Final
+from urllib.parse import urlsplit
+
+import psutil
+
+import starling_spark.submit
+from starling_common.testing import free_port
+from starling_local.hosts import network
+from starling_local.java import find_java
+from starling_local.postgres import USER, PostgresServer, postgres
+from starling_local.runtime import runtime_jars
+from starling_local.spark_cluster import SparkCluster, SparkWorker, spark_cluster
+from starling_local.stack.supervision.process import marked_processes
+from starling_local.testing import embedded
+from tests.conftest import ROOT
+from tests.kubernetes.service_network import Forwarder
+from tests.s3_server import BUCKET, S3Server, s3_server
+from tests.secured_broker import Secured, secured_broker
+from tools.spark_environment import pack
+
+WORKERS: Final = 3
+PASSWORD: Final = "of-the-catalog"
+ENVIRONMENT: Final = "environment"
+"""The directory in which Spark unpacks the Python of an executor."""
+CHECKPOINTS: Final = f"s3a://{BUCKET}/checkpoints"
+WAREHOUSE: Final = f"s3a://{BUCKET}/lake"
+
+
+@dataclass(frozen=True)
+class Rig:
+    """The running parts. `registry_url`: for hosts; `home`: configuration and event logs of drivers."""
+
+    cluster: SparkCluster
+    broker: Secured
+    registry_url: str
+    s3: S3Server
+    database: PostgresServer
+    home: Path
+
+    def settings(self, *bundles: str) -> dict[str, str]:
+        """Return the environment of a driver, beside that of the job. `bundles`: of its jars."""
+        return {
+            "SPARK_CONF_DIR": str(self.home / "conf"),
+            "JAVA_HOME": str(find_java().home),
+            "PYSPARK_PYTHON": f"./{ENVIRONMENT}/bin/python",
+            "PYSPARK_DRIVER_PYTHON": sys.executable,
+            "STARLING_SPARK_MASTER": self.cluster.master,
+            "STARLING_SPARK_JARS": jars(*bundles),
+            "STARLING_CHECKPOINT_DIR": CHECKPOINTS,
+            "STARLING_SPARK_STATE_PARTITIONS": "3",
+            **self.broker.with_password(),
+        }
+
+    def lake_settings(self) -> dict[str, str]:
+        """Return the settings of a lake in the object store, with its catalog in the database."""
+        catalog = {"type": "jdbc", "uri": f"jdbc:postgresql://127.0.0.1:{self.database.port}/postgres", "jdbc.user": USER}
+        return {
+            "STARLING_LAKE_WAREHOUSE": WAREHOUSE,
+            "STARLING_LAKE_CATALOG": json.dumps(catalog),
+            "STARLING_LAKE_CATALOG_SECRETS": json.dumps({"jdbc.password": PASSWORD}),
+        }
+
+    def submit(self, job: str, *bundles: str, words: tuple[str, ...] = ()) -> list[str]:
+        """Return the command that submits a job in client mode."""
+        program = str(self.cluster.home / "bin" / "spark-submit")
+        options = ["--master", self.cluster.master, "--deploy-mode", "client", "--driver-memory", "1g", "--jars", jars(*bundles)]
+        return [program, *options, str(starling_spark.submit.__file__), job, *words]
+
+    def busy_workers(self) -> list[SparkWorker]:
+        """Return the workers with an executor."""
+        alive = [one for one in self.cluster.workers if one.process is not None and one.process.poll() is None]
+        return [one for one in alive if one.running_executors()]
+
+    def tasks(self) -> Counter[str]:
+        """Return the number of successful tasks of all drivers by host, of the event logs."""
+        found: Counter[str] = Counter()
+        for file in (self.home / "events").rglob("events_*"):
+            for line in file.read_text().splitlines():
+                event: dict[str, Any] = json.loads(line) if '"SparkListenerTaskEnd"' in line else {}
+                if event and event["Task End Reason"]["Reason"] == "Success":
+                    found[event["Task Info"]["Host"]] += 1
+        return found
+
+    def logs(self) -> str:
+        """Return the end of the logs of the executors."""
+        files = sorted((self.home / "cluster").glob("worker-*/work/app-*/*/stderr"))
+        return "\n".join(f"--- {file}\n{file.read_text(errors='replace')[-2_000:]}" for file in files)
+
+
+def pythons(worker: SparkWorker) -> set[str]:
+    """Return the interpreters of the Python processes on a worker, as Spark has started them."""
+    found = set()
+    for process in marked_processes(worker.mark):
+        try:
+            words = process.cmdline()
+        except psutil.Error:
+            continue
+        found |= {words[0]} if "starling_spark.session.worker_daemon" in words else set()
+    return found
+
+
+def jars(*bundles: str) -> str:
+    """Return the jars of bundles, separated by commas."""
+    return ",".join(str(jar) for bundle in bundles for jar in runtime_jars(bundle))
+
+
+@contextmanager
+def rig(home: Path) -> Iterator[Rig]:
+    """Start everything for the duration of a block."""
+    archive = home / "environment.tar.gz"
+    pack(archive)
+    with tarfile.open(archive) as packed:
+        packed.extractall(home / ENVIRONMENT)  # noqa: S202 - our own
+    with ExitStack() as last:
+        hosts = last.enter_context(network(WORKERS))
+        broker = last.enter_context(secured_broker(home / "broker", host=hosts.address))
+        parts = last.enter_context(embedded({"registry"}, home / "parts"))
+        s3 = last.enter_context(s3_server(home / "s3", hosts.address))
+        database = last.enter_context(postgres(PASSWORD))
+        cluster = last.enter_context(spark_cluster(hosts, home / "cluster", hidden=ROOT))
+        registry, port = urlsplit(parts.registry_url), free_port()
+        # The registry listens on 127.0.0.1, which is another machine for a host.
+        behind = (str(registry.hostname), int(registry.port or 0))
+        forwarder = Forwarder(hosts.address, port, lambda: behind)
+        last.callback(forwarder.close)
+        (home / "events").mkdir()
+        _write_defaults(home / "conf", defaults(hosts.address, archive, home / "events", s3))
+        yield Rig(cluster, broker, f"http://{hosts.address}:{port}{registry.path}", s3, database, home)
+
+
+def defaults(address: str, archive: Path, events: Path, s3: S3Server) -> Mapping[str, str]:
+    """Return the settings of Spark that belong to the cluster: `spark-defaults.conf`."""
+    object_store = os.pathsep.join(map(str, runtime_jars("s3")))
+    return {
+        "spark.driver.host": address,
+        "spark.driver.bindAddress": address,
+        "spark.executor.cores": "1",
+        "spark.executor.memory": "768m",
+        "spark.cores.max": str(WORKERS),
+        "spark.archives": f"{archive}#{ENVIRONMENT}",
+        "spark.driver.extraClassPath": object_store,
+        "spark.executor.extraClassPath": object_store,
+        "spark.eventLog.enabled": "true",
+        "spark.eventLog.dir": events.as_uri(),
+        "spark.eventLog.compress": "false",
+        **s3.hadoop(),
+        **{f"spark.executorEnv.{name}": value for name, value in s3.arrow().items()},
+    }
+
+
+def _write_defaults(directory: Path, settings: Mapping[str, str]) -> None:
+    directory.mkdir()
+    (directory / "spark-defaults.conf").write_text("".join(f"{name} {value}\n" for name, value in settings.items()))
