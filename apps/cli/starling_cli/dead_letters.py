@@ -62,7 +62,6 @@ class DeadLetters:
         self._registry = Registry(registry_url)
         self._ingest_url = ingest_url
         self._tracker_url = tracker_url
-        self._client = httpx.Client(timeout=_TIMEOUT_SECONDS)
 
     def letters(self, stage: str | None = None) -> Iterator[Letter]:
         """Yield every dead letter of one stage, or of all stages."""
@@ -130,7 +129,7 @@ class DeadLetters:
         body, headers = repeated(letter.record)
         url = f"{self._ingest_url}{letter.record['origin_topic']}"
         try:
-            answer = self._client.post(url, content=body, headers=headers, auth=(WRITE_KEY, ""))
+            answer = httpx.post(url, content=body, headers=headers, auth=(WRITE_KEY, ""), timeout=_TIMEOUT_SECONDS)
         except httpx.HTTPError as error:
             raise ReplayFailed(f"{self._ingest_url} does not answer ({error}): see `starling status`") from error
         if answer.status_code != httpx.codes.OK or not answer.json().get("success"):
@@ -142,7 +141,7 @@ class DeadLetters:
         headers = {name: value for name, value in record["headers"].items() if name in _REPEATED_HEADERS}
         try:
             url = f"{self._tracker_url}{record['origin_topic']}"
-            answer = self._client.post(url, content=record["value"], headers=headers)
+            answer = httpx.post(url, content=record["value"], headers=headers, timeout=_TIMEOUT_SECONDS)
         except httpx.HTTPError as error:
             raise ReplayFailed(f"the tracker {self._tracker_url} does not answer ({error}): see `starling status`") from error
         if answer.status_code != httpx.codes.OK:
