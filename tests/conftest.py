@@ -69,6 +69,29 @@ def pytest_xdist_make_scheduler(config: pytest.Config, log: object) -> Together:
     return Together(config, log)
 
 
+_LASTING: dict[str, ExitStack] = {}
+"""What fixtures have started for the tests of some files, by the beginning of their paths."""
+
+
+def until_the_last_of(files: str) -> ExitStack:
+    """Return a stack that is closed after the last test whose path begins with `files`; these tests follow one another.
+
+    A fixture of the session would keep a platform running beside all later tests: it costs a quarter of a core without any work.
+    """
+    return _LASTING.setdefault(files, ExitStack())
+
+
+@pytest.hookimpl(wrapper=True)
+def pytest_runtest_teardown(item: pytest.Item, nextitem: pytest.Item | None) -> Iterator[None]:
+    """Close the stacks whose last test this was, after its own fixtures."""
+    try:
+        yield
+    finally:
+        for files in [files for files in _LASTING if item.nodeid.startswith(files)]:
+            if nextitem is None or not nextitem.nodeid.startswith(files):
+                _LASTING.pop(files).close()
+
+
 def pytest_sessionstart() -> None:
     """Nothing is tested that was compiled from older sources."""
     if (

@@ -2,7 +2,7 @@
 
 import gc
 import os
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from pathlib import Path
 
 import pytest
@@ -14,6 +14,7 @@ from starling_spark.lakehouse.iceberg import iceberg_config
 from starling_spark.lakehouse.settings import LakeSettings
 from starling_spark.session.settings import SparkSettings
 from starling_spark.session.spark import open_session
+from tests.conftest import until_the_last_of
 
 _HERE = Path(__file__).parent
 
@@ -27,12 +28,16 @@ def pytest_collection_modifyitems(items: Sequence[pytest.Item]) -> None:
 
 
 @pytest.fixture(scope="session")
-def spark(tmp_path_factory: pytest.TempPathFactory) -> Iterator[SparkSession]:
+def spark(tmp_path_factory: pytest.TempPathFactory) -> SparkSession:
     settings = lake_settings(tmp_path_factory.mktemp("spark"))
     session = open_session("tests", settings, iceberg_config(settings))
     session.conf.set("spark.sql.session.timeZone", "Pacific/Chatham")
     assert session.streams.active == []  # asking starts what keeps track of state, which a query without a stream does not
-    yield session
+    until_the_last_of("tests/spark/").callback(_stop, session)
+    return session
+
+
+def _stop(session: SparkSession) -> None:
     session.stop()
     gc.collect()  # so that unclosed resources are reported here, not in another test
 

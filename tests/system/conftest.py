@@ -1,6 +1,7 @@
 """The whole platform, once for all system tests of a clock: real broker, database, registry, Spark and every service."""
 
 from collections.abc import Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass
 
 import httpx
@@ -12,9 +13,12 @@ from starling_cli.settle.settle import settle
 from starling_local.instance import Instance, PartReport
 from starling_local.stack.parts.services import API_TOKEN, WRITE_KEY
 from starling_local.testing import Addresses, embedded
+from tests.conftest import until_the_last_of
 from tests.otlp import Collector
 
 STREAMING = ("ingest", "normalizer-0", "segmenter-0", "projector-0", "api", "delivery-0")
+LIVE = "tests/system/test_live"
+"""The beginning of the files that share the platform with the wall clock."""
 CAMPAIGNS = ("messenger-0", "delivery-email-0", "tracker")
 
 
@@ -44,7 +48,9 @@ class Platform:
         return pid
 
 
-def _platform(at: Addresses) -> Iterator[Platform]:
+@contextmanager
+def platform_at(at: Addresses) -> Iterator[Platform]:
+    """Yield the platform at these addresses."""
     with (
         httpx.Client(base_url=at.api_url, headers={"Authorization": f"Bearer {API_TOKEN}"}, timeout=30, trust_env=False) as api,
         httpx.Client(base_url=at.ingest_url, auth=(WRITE_KEY, ""), timeout=30, trust_env=False) as ingest,
@@ -55,23 +61,27 @@ def _platform(at: Addresses) -> Iterator[Platform]:
 @pytest.fixture(scope="module")
 def history(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Platform]:
     """With the event clock, Spark and campaigns included."""
-    with embedded({*STREAMING, *CAMPAIGNS, "spark"}, tmp_path_factory.mktemp("history"), clock="event", timeout_seconds=600) as at:
-        yield from _platform(at)
+    with (
+        embedded({*STREAMING, *CAMPAIGNS, "spark"}, tmp_path_factory.mktemp("history"), clock="event", timeout_seconds=600) as at,
+        platform_at(at) as found,
+    ):
+        yield found
 
 
-@pytest.fixture(scope="package")
-def collector() -> Iterator[Collector]:
+@pytest.fixture(scope="session")
+def collector() -> Collector:
     """The collector of the traces of `live`."""
     found = Collector()
-    yield found
-    found.close()
+    until_the_last_of(LIVE).callback(found.close)
+    return found
 
 
-@pytest.fixture(scope="package")
-def live(tmp_path_factory: pytest.TempPathFactory, collector: Collector) -> Iterator[Platform]:
+@pytest.fixture(scope="session")
+def live(tmp_path_factory: pytest.TempPathFactory, collector: Collector) -> Platform:
     """With the wall clock, without Spark, and with every trace."""
+    last = until_the_last_of(LIVE)
     with pytest.MonkeyPatch.context() as environment:
         environment.setenv("STARLING_TRACES__ENDPOINT", collector.url)
         environment.setenv("STARLING_TRACES__RATIO", "1")
-        with embedded(set(STREAMING), tmp_path_factory.mktemp("live"), clock="wall", timeout_seconds=600) as at:
-            yield from _platform(at)
+        at = last.enter_context(embedded(set(STREAMING), tmp_path_factory.mktemp("live"), clock="wall", timeout_seconds=600))
+    return last.enter_context(platform_at(at))

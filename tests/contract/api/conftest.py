@@ -2,7 +2,7 @@
 
 import json
 import uuid
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 
@@ -16,8 +16,9 @@ from starling_common.kafka.topics import load_catalogue, stage
 from starling_common.sealing import new_key
 from starling_common.settings import Cassandra
 from starling_common.testing import Service, eventually, own_keyspace, running
-from tests.conftest import Stack
+from tests.conftest import Stack, until_the_last_of
 
+HERE = "tests/contract/api/"
 POOL = [f"t{uuid.uuid4().hex[:12]}" for _ in range(200)]
 """Workspaces that the API knows tokens of; each test takes one."""
 
@@ -41,27 +42,28 @@ class Client:
 
 
 @pytest.fixture(scope="session")
-def own_cassandra(stack: Stack) -> Iterator[Cassandra]:
-    with own_keyspace(stack.cassandra) as settings:
-        yield settings
+def own_cassandra(stack: Stack) -> Cassandra:
+    return until_the_last_of(HERE).enter_context(own_keyspace(stack.cassandra))
 
 
 @pytest.fixture(scope="session")
-def database(own_cassandra: Cassandra) -> Iterator[Database]:
+def database(own_cassandra: Cassandra) -> Database:
     database = Database(own_cassandra)
-    yield database
-    database.close()
+    until_the_last_of(HERE).callback(database.close)
+    return database
 
 
 @pytest.fixture(scope="session")
-def projector(stack: Stack, own_cassandra: Cassandra, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Service]:
+def projector(stack: Stack, own_cassandra: Cassandra, tmp_path_factory: pytest.TempPathFactory) -> Service:
+    """It would project the events of all later tests too."""
     group = f"test-{uuid.uuid4().hex}"
     environment = {**replace(stack, cassandra=own_cassandra).environment(), "STARLING_GROUP": group}
-    with running("starling_projector", environment, tmp_path_factory.mktemp("projector") / "log") as service:
-        # The topics have records of earlier tests, which a test that reads its own writes must not wait for.
-        for name in ("projector", "projector-events"):
-            _catch_up(stack, group + name.removeprefix("projector"), stage(name).inputs)
-        yield service
+    log = tmp_path_factory.mktemp("projector") / "log"
+    service = until_the_last_of(HERE).enter_context(running("starling_projector", environment, log))
+    # The topics have records of earlier tests, which a test that reads its own writes must not wait for.
+    for name in ("projector", "projector-events"):
+        _catch_up(stack, group + name.removeprefix("projector"), stage(name).inputs)
+    return service
 
 
 def _catch_up(stack: Stack, group: str, topics: Sequence[str]) -> None:
@@ -90,15 +92,13 @@ def api_environment(stack: Stack, own_cassandra: Cassandra) -> dict[str, str]:
 
 
 @pytest.fixture(scope="session")
-def api(api_environment: dict[str, str], projector: Service, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Service]:
-    with running("starling_api", api_environment, tmp_path_factory.mktemp("api") / "log") as service:
-        yield service
+def api(api_environment: dict[str, str], projector: Service, tmp_path_factory: pytest.TempPathFactory) -> Service:
+    return until_the_last_of(HERE).enter_context(running("starling_api", api_environment, tmp_path_factory.mktemp("api") / "log"))
 
 
 @pytest.fixture(scope="session")
-def http(api: Service) -> Iterator[httpx.Client]:
-    with httpx.Client(base_url=api.url, timeout=30, trust_env=False) as client:
-        yield client
+def http(api: Service) -> httpx.Client:
+    return until_the_last_of(HERE).enter_context(httpx.Client(base_url=api.url, timeout=30, trust_env=False))
 
 
 @pytest.fixture

@@ -17,7 +17,7 @@ from starling_local.testing import Addresses, embedded, free_base
 Starling = Callable[..., "subprocess.CompletedProcess[str]"]
 
 
-@pytest.fixture(scope="package")
+@pytest.fixture(scope="module")
 def deployed(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Addresses]:
     """Broker and registry with topics and schemas, on the event clock."""
     with embedded({"kafka", "registry"}, tmp_path_factory.mktemp("deployed"), clock="event") as found:
