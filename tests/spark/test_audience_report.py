@@ -56,6 +56,7 @@ def still_in(spark: SparkSession, feed: Feed) -> dict[tuple[str, int], tuple[int
     return {(str(row["day"]), row["days_later"]): (row["entered"], row["still"]) for row in rows}
 
 
+@pytest.mark.long
 def test_every_day_has_a_row_also_those_on_which_nothing_happens(spark: SparkSession) -> None:
     feed = Feed().add("ann", "s", "2026-03-06T00:00:00Z", "2026-03-08T23:59:59.999Z").add("bob", "s", "2026-03-06T23:59:59.999Z")
     feed.add("cat", "s", "2026-03-10T12:00:00Z").add("dan", "s", "2026-03-10T12:00:00.001Z")

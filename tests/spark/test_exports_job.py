@@ -238,6 +238,7 @@ def test_a_run_that_was_killed_is_repeated_with_the_same_records(rig: Rig, place
     assert [(one["run"], one["rows"]) for one in manifests] == [(1, 1), (2, 1)]
 
 
+@pytest.mark.long
 def test_a_changed_export_begins_at_the_start_and_a_failed_one_keeps_its_place(rig: Rig) -> None:
     rig.add("membership_changes", change("ann", 1, 1))
     assert rig.done(rig.job(one=rig.to_files("memberships"))) == (1, 1, 0)

@@ -398,6 +398,7 @@ def test_a_field_that_a_record_loses_stays_in_the_table(rig: Rig) -> None:
     assert [tuple(row) for row in found] == [("A", "then", None, "p"), ("B", None, None, "p")]
 
 
+@pytest.mark.long
 def test_upkeep_keeps_every_row_and_the_position(rig: Rig) -> None:
     for hour, name in ((0, "A"), (1, "B"), (0, "C"), (0, "D"), (0, "E"), (0, "F")):
         rig.write(rig.event(name, received_at=RECEIVED_AT + hour * HOUR_MICROS))

@@ -65,6 +65,7 @@ def changes(platform: Platform, segment: str, user: str) -> list[dict[str, Any]]
     return [item for item in items if item["user_id"] == user]
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("door", DOORS)
 def test_an_extreme_timestamp_concerns_its_own_user_only(live: Platform, door: str) -> None:
     event = f"Ordered {uuid.uuid4().hex}"

@@ -145,6 +145,7 @@ def test_a_port_in_use_is_reported_and_nothing_is_started(starling: Starling, ho
     assert not home.exists()
 
 
+@pytest.mark.long
 def test_a_part_that_cannot_start_is_reported_with_its_output(starling: Starling, home: Path, base: int) -> None:
     assert starling(home, "up", "--detach", "--only", "kafka", "--port-base", str(base)).returncode == 0
     assert starling(home, "down").returncode == 0

@@ -63,6 +63,7 @@ def _values(stack: Stack, topic: str, workspace: str) -> list[tuple[bytes, bytes
     return found
 
 
+@pytest.mark.long
 def test_an_output_that_the_broker_refuses_is_a_dead_letter_and_all_others_are_written(stack: Stack, workspace: str) -> None:
     users = [f"user-{number}" for number in range(20)]
     rows = [_row(workspace, user, user.encode()) for user in users]

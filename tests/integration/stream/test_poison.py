@@ -39,6 +39,7 @@ def test_other_records_of_the_user_and_of_all_others_are_folded_exactly_once(rig
     assert b'starling_stream_refused_total{code="poison"} 1.0' in worker.metrics()
 
 
+@pytest.mark.long
 def test_a_worker_killed_between_the_failures_ends_the_search_after_its_restart(rig: Rig) -> None:
     sent = send_events(rig, 600)
     raising = f"raise_in_process:{TEXT}"

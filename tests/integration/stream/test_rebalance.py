@@ -62,6 +62,7 @@ def test_partitions_that_stay_are_neither_stopped_nor_restored(rig: Rig) -> None
     assert not logged_events(first, "fenced")
 
 
+@pytest.mark.long
 def test_outputs_are_exactly_once_over_many_rebalances_under_load(rig: Rig) -> None:
     first = rig.start("w0", **LONG)
     wait_until(first.ready, "the first worker")
@@ -97,6 +98,7 @@ def test_a_former_owner_that_is_suspended_before_it_stops_commits_nothing_for_wh
     assert counts_by_key(rig) == expected_counts(sent)
 
 
+@pytest.mark.long
 def test_a_former_owner_that_dies_before_it_stops_leaves_nothing_behind(rig: Rig) -> None:
     former = rig.start("w0", STARLING_FAILPOINT=f"{BEFORE_RELEASE}:1", **COMMITS_OFTEN)
     wait_until(former.ready, "the first worker")

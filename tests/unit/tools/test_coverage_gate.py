@@ -97,6 +97,7 @@ def test_a_fork_that_a_signal_ends_is_measured(tmp_path: Path) -> None:
     assert lines_of(combined(tmp_path), "starling_common/telemetry/health.py")
 
 
+@pytest.mark.long
 def test_a_module_that_no_process_imports_counts_as_not_covered(
     tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:

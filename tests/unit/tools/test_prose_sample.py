@@ -35,6 +35,7 @@ def test_docstrings_and_user_facing_texts_are_found_with_their_places() -> None:
     ]
 
 
+@pytest.mark.long
 def test_a_seed_repeats_the_drawing_and_another_one_does_not(capsys: pytest.CaptureFixture[str]) -> None:
     assert drawn(1, 10) == drawn(1, 10) != drawn(2, 10)
     assert main(["--seed", "1", "--count", "3"]) == 0
