@@ -2,7 +2,7 @@
 
 import gc
 import os
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 
 import pytest
@@ -28,13 +28,14 @@ def pytest_collection_modifyitems(items: Sequence[pytest.Item]) -> None:
 
 
 @pytest.fixture(scope="session")
-def spark(tmp_path_factory: pytest.TempPathFactory) -> SparkSession:
+def spark(tmp_path_factory: pytest.TempPathFactory) -> Iterator[SparkSession]:
     settings = lake_settings(tmp_path_factory.mktemp("spark"))
     session = open_session("tests", settings, iceberg_config(settings))
     session.conf.set("spark.sql.session.timeZone", "Pacific/Chatham")
     assert session.streams.active == []  # asking starts what keeps track of state, which a query without a stream does not
-    until_the_last_of("tests/spark/").callback(_stop, session)
-    return session
+    with until_the_last_of("tests/spark/") as last:
+        last.callback(_stop, session)
+        yield session
 
 
 def _stop(session: SparkSession) -> None:

@@ -69,11 +69,12 @@ def history(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Platform]:
 
 
 @pytest.fixture(scope="session")
-def collector() -> Collector:
+def collector() -> Iterator[Collector]:
     """The collector of the traces of `live`."""
-    found = Collector()
-    until_the_last_of(LIVE).callback(found.close)
-    return found
+    with until_the_last_of(LIVE) as last:
+        found = Collector()
+        last.callback(found.close)
+        yield found
 
 
 @pytest.fixture(scope="session")

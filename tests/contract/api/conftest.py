@@ -2,7 +2,7 @@
 
 import json
 import uuid
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 
@@ -42,8 +42,9 @@ class Client:
 
 
 @pytest.fixture(scope="session")
-def own_cassandra(stack: Stack) -> Cassandra:
-    return until_the_last_of(HERE).enter_context(own_keyspace(stack.cassandra))
+def own_cassandra(stack: Stack) -> Iterator[Cassandra]:
+    with until_the_last_of(HERE) as last:
+        yield last.enter_context(own_keyspace(stack.cassandra))
 
 
 @pytest.fixture(scope="session")
