@@ -81,8 +81,9 @@ def collector() -> Iterator[Collector]:
 def live(tmp_path_factory: pytest.TempPathFactory, collector: Collector) -> Platform:
     """With the wall clock, without Spark, and with every trace."""
     last = until_the_last_of(LIVE)
-    with pytest.MonkeyPatch.context() as environment:
-        environment.setenv("STARLING_TRACES__ENDPOINT", collector.url)
-        environment.setenv("STARLING_TRACES__RATIO", "1")
-        at = last.enter_context(embedded(set(STREAMING), tmp_path_factory.mktemp("live"), clock="wall", timeout_seconds=600))
+    # It lasts as long as the platform, which a test starts again.
+    environment = last.enter_context(pytest.MonkeyPatch.context())
+    environment.setenv("STARLING_TRACES__ENDPOINT", collector.url)
+    environment.setenv("STARLING_TRACES__RATIO", "1")
+    at = last.enter_context(embedded(set(STREAMING), tmp_path_factory.mktemp("live"), clock="wall", timeout_seconds=600))
     return last.enter_context(platform_at(at))

@@ -80,7 +80,7 @@ def test_a_hostile_endpoint_costs_its_deadline_and_a_thousand_bytes(
     answer = send(endpoints[name])
     assert (answer.reason, answer.status, answer.delivered) == (reason, status, reason is None)
     assert len(answer.answer or "") <= MAX_ANSWER_BYTES
-    assert answer.took_ms <= (time.monotonic() - begun) * 1000
+    assert answer.took_ms <= (time.monotonic() - begun) * 1000 + 1  # it is rounded
     if reason == "timeout":
         assert answer.message == "the endpoint did not answer within 2 s"
 
