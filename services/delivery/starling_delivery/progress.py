@@ -124,16 +124,20 @@ class Positions:
         self._most_span = most_span
         self._lock = threading.Lock()
         self._partitions: dict[Place, _Partition] = {}
+        self.assignments = 0
+        """Changes with every partition that is assigned or revoked."""
 
     def open(self, place: Place, progress: Progress) -> None:
         """Add an assigned partition."""
         with self._lock:
             self._partitions[place] = _Partition(progress)
+            self.assignments += 1
 
     def close(self, place: Place) -> None:
         """Remove a revoked partition."""
         with self._lock:
             self._partitions.pop(place, None)
+            self.assignments += 1
 
     def read(self, place: Place, offset: int) -> bool:
         """Count a record as read. Return whether it is to be processed: not completed, and of an assigned partition."""

@@ -4,12 +4,14 @@ import asyncio
 import json
 import time
 from collections.abc import Callable
+from contextlib import suppress
 from typing import Any
 
 import pytest
 from prometheus_client import CollectorRegistry
 
 from starling_common.cassandra.read_models import TARGET, WEBHOOK
+from starling_common.kafka.clients import BrokerUnavailable
 from starling_common.outcome import Done
 from starling_common.records.definitions import Disabled, disabled_record
 from starling_common.telemetry.metrics import Metrics
@@ -73,6 +75,63 @@ def run(
 
 def sent(request: Request, _now_ms: int) -> Message:
     return message(user_id=request["user_id"])
+
+
+class Ended(Journal):
+    """The transactions end with the first claims: none is ever decided."""
+
+    ended = False
+
+    async def claim(self, item: Item) -> bool:
+        self.lines.append(f"claim {item.request['user_id']}")
+        await asyncio.Future()
+        return False
+
+    def check(self) -> None:
+        if self.lines:
+            self.ended = True
+            raise BrokerUnavailable("the transactions have ended")
+
+
+def test_no_attempt_begins_after_the_transactions_have_ended() -> None:
+    """Messages are still offered while the attempts in progress are cancelled. An attempt of them would never end."""
+    journal, number = Ended(), 0
+    traffic = Traffic(Lanes(8, 64_000_000, 1000), Circuits(CircuitRule(5, 30.0)), AtMostOnce(sent, journal))
+    sender = Dispatcher(journal, definitions(), Schedule((1.0,), 3600.0), traffic, journal, Metrics(CollectorRegistry()))
+
+    async def sending() -> None:
+        nonlocal number
+        running = asyncio.create_task(sender.run(asyncio.Event()))
+        async with asyncio.timeout(30):
+            while not running.done():
+                if number < 8 or journal.ended:
+                    number += sender.offer(Item(mail_request(f"u{number}"), lambda: None))
+                await asyncio.sleep(0)
+            await running
+
+    with pytest.raises(ExceptionGroup) as raised:
+        asyncio.run(sending())
+    assert raised.group_contains(BrokerUnavailable)
+    assert 0 < len(journal.lines) < number
+
+
+def test_an_attempt_ends_whose_channel_swallows_the_cancellation() -> None:
+    class Swallowing(Journal):
+        async def send(self, sent: Message) -> Answer:
+            self.lines.append(f"send {sent.user_id}")
+            with suppress(asyncio.CancelledError):
+                await asyncio.Future()
+            return Delivered(250)
+
+        def check(self) -> None:
+            if self.lines:
+                raise BrokerUnavailable("the transactions have ended")
+
+    journal = Swallowing()
+    with pytest.raises(ExceptionGroup) as raised:
+        run(journal, sent)
+    assert raised.group_contains(BrokerUnavailable)
+    assert journal.lines == ["claim ada", "send ada"]
 
 
 def test_a_message_is_claimed_before_it_is_sent() -> None:

@@ -103,12 +103,15 @@ class Dispatcher:
         """Send until `stopping` is set, then complete the attempts in progress. Raises: BrokerUnavailable, in a group."""
         async with asyncio.TaskGroup() as attempts:
             self._attempts = attempts
-            self._start()
-            while not stopping.is_set():
-                self._steps.check()
-                self._look_after()
-                await asyncio.sleep(_CHECK_SECONDS)
-            self._stopping = True
+            try:
+                self._start()
+                while not stopping.is_set():
+                    self._steps.check()
+                    self._look_after()
+                    await asyncio.sleep(_CHECK_SECONDS)
+            finally:
+                # After a failure too: the group cancels its attempts, but none that begins while they end.
+                self._stopping = True
         if self._wake is not None:
             self._wake.cancel()
 
@@ -277,6 +280,7 @@ class Dispatcher:
             delivery_id = part[0].request["delivery_id"]
             log(__name__).exception("channel_failed", channel=self._channel.name, delivery_id=delivery_id)
             answer = Impossible(f"the channel failed with {type(error).__name__}: {error}")
+        _raise_swallowed_cancellation()
         if isinstance(answer, Step | Park | Lost):
             return answer
         self._attempt_seconds.observe(time.monotonic() - begun)
@@ -387,6 +391,16 @@ class Dispatcher:
             if target is None or target.disabled:
                 self._circuits.forget(workspace, key)
         self._open_circuits.set(sum(1 for _ in self._circuits.open_keys()))
+
+
+def _raise_swallowed_cancellation() -> None:
+    """End an attempt that was cancelled and got an answer all the same: its outcome is never stored, and it would wait for it.
+
+    `asyncio.wait_for` of Python 3.11 returns a result that arrives with the cancellation, and the library of SMTP uses it.
+    """
+    task = asyncio.current_task()
+    if task is not None and task.cancelling():
+        raise asyncio.CancelledError
 
 
 def _when_stored(item: Item) -> asyncio.Event:
