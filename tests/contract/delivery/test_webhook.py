@@ -11,7 +11,7 @@ from typing import ClassVar
 
 import pytest
 
-from starling_common.http.outbound.connections import guarded_client
+from starling_common.http.outbound.sessions import GuardedSession
 from starling_common.time.instants import wall_clock_ms
 from starling_delivery.channel import Again, Answer, Channel, Delivered, Gone, Impossible, Message
 from starling_delivery.channels.webhook import WebhookChannel
@@ -36,8 +36,8 @@ class TestWebhook(FeedContract):
         return self.open_with(targets(definition()), allow_private=allow_private)
 
     def open_with(self, known: Targets, *, allow_private: bool = True) -> Channel:
-        client = guarded_client(timeout_seconds=5, lookup_seconds=5, connections=8, allow_private=allow_private)
-        return WebhookChannel(client, known, allow_private=allow_private)
+        session = GuardedSession(lookup_seconds=5, connections=8, allow_private=allow_private)
+        return WebhookChannel(session, known, allow_private=allow_private)
 
     def open_broken(self) -> Channel:
         self.receiver.close()
@@ -206,8 +206,8 @@ def test_a_hostile_endpoint_costs_one_attempt_its_deadline(
                 respond(self)
 
     def channel() -> Channel:
-        client = guarded_client(timeout_seconds=5, lookup_seconds=5, connections=8, allow_private=True)
-        return WebhookChannel(client, targets(definition()), allow_private=True, deadline_seconds=0.5)
+        session = GuardedSession(lookup_seconds=5, connections=8, allow_private=True)
+        return WebhookChannel(session, targets(definition()), allow_private=True, deadline_seconds=0.5)
 
     server = ThreadingHTTPServer(("127.0.0.1", 0), Handler)
     server.daemon_threads = True

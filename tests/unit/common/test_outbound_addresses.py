@@ -6,7 +6,7 @@ from dataclasses import replace
 import pytest
 
 from starling_common.http.outbound.addresses import checked_url, is_public
-from starling_common.http.outbound.connections import guarded_client
+from starling_common.http.outbound.sessions import GuardedSession
 from starling_delivery.channel import Answer, Impossible
 from starling_delivery.channels.webhook import WebhookChannel
 from starling_delivery.policy import message_of
@@ -59,8 +59,8 @@ def test_only_addresses_that_anybody_may_have_are_public(address: str, public: b
 
 
 def webhook(*, allow_private: bool) -> WebhookChannel:
-    client = guarded_client(timeout_seconds=5, lookup_seconds=5, connections=8, allow_private=allow_private)
-    return WebhookChannel(client, targets(), allow_private=allow_private)
+    session = GuardedSession(lookup_seconds=5, connections=8, allow_private=allow_private)
+    return WebhookChannel(session, targets(), allow_private=allow_private)
 
 
 @pytest.mark.parametrize(
@@ -69,7 +69,7 @@ def webhook(*, allow_private: bool) -> WebhookChannel:
         ("https://127.0.0.1/hook", "private network"),
         ("https://localhost/hook", "private network"),
         ("https://[::1]/hook", "private network"),
-        ("https://2130706433/hook", "private network"),
+        ("https://2130706433/hook", "not a canonical IPv4 address"),
         ("http://93.184.215.14/hook", "https"),
         ("https://93.184.215.14:22/hook", "port 22"),
         ("https://93.184.215.14:25/hook", "port 25"),

@@ -7,7 +7,6 @@ that it never finishes, and health checks would not get through.
 import asyncio
 import ipaddress
 import os
-import resource
 import socket
 import stat
 from collections import defaultdict
@@ -19,6 +18,7 @@ from granian.http import HTTP1Settings
 from granian.server.embed import Server
 from pydantic import Field
 
+from starling_common.http.open_files import allow_open_files
 from starling_common.settings import Http
 from starling_common.telemetry.logs import log
 
@@ -51,7 +51,7 @@ class PublicHttp(Http):
 
 def http_server(app: Any, http: PublicHttp, interface: Interfaces) -> Server:
     """Return a server for the application, with HTTP/1.1 only: HTTP/2 has no time limit for headers."""
-    _allow_open_files(http.max_connections + _SPARE_FILES)
+    allow_open_files(http.max_connections + _SPARE_FILES)
     return Server(
         app,
         address=http.host,
@@ -149,13 +149,3 @@ def _connection(number: int, port: int) -> tuple[socket.socket, tuple[str, int]]
         pass  # a listening socket, or one that is closed
     connection.close()
     return None
-
-
-def _allow_open_files(needed: int) -> None:
-    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
-    if soft == resource.RLIM_INFINITY or soft >= needed:
-        return
-    wanted = needed if hard == resource.RLIM_INFINITY else min(needed, hard)
-    resource.setrlimit(resource.RLIMIT_NOFILE, (wanted, hard))
-    if wanted < needed:
-        log(__name__).warning("too_few_open_files", allowed=wanted, needed=needed, cure="raise the limit of open files (ulimit -n)")

@@ -3,11 +3,12 @@
 import asyncio
 from contextlib import suppress
 
-import httpx
+from aiohttp import ClientError, ClientResponse
 
 from starling_common.http.outbound.addresses import AddressRefused, checked_url
-from starling_common.http.outbound.connections import TRACEPARENT, WORKSPACE, guarded_client
+from starling_common.http.outbound.connections import TRACEPARENT, WORKSPACE
 from starling_common.http.outbound.retry_after import retry_after_seconds
+from starling_common.http.outbound.sessions import INVALID_URL, GuardedSession
 from starling_common.http.outbound.signatures import signed_headers
 from starling_common.time.instants import wall_clock_ms
 from starling_delivery.channel import Again, Answer, Delivered, Gone, Impossible, Message
@@ -21,12 +22,12 @@ class WebhookChannel:
 
     name = "webhook"
 
-    def __init__(self, client: httpx.AsyncClient, targets: Targets, *, allow_private: bool, deadline_seconds: float = 15.0) -> None:
+    def __init__(self, session: GuardedSession, targets: Targets, *, allow_private: bool, deadline_seconds: float = 15.0) -> None:
         """`targets`: source of the secrets, read at each attempt so that a new secret takes effect immediately.
 
-        `client`: a guarded one; its time limits are those of single reads and writes. `deadline_seconds` bounds a whole attempt.
+        `deadline_seconds` bounds a whole attempt.
         """
-        self._client = client
+        self._session = session
         self._targets = targets
         self._allow_private = allow_private
         self._deadline_seconds = deadline_seconds
@@ -34,13 +35,12 @@ class WebhookChannel:
     @classmethod
     def open(cls, settings: Settings, targets: Targets) -> "WebhookChannel":
         """Return a channel with its own HTTP client."""
-        client = guarded_client(
-            timeout_seconds=settings.timeout_seconds,
+        session = GuardedSession(
             lookup_seconds=settings.lookup_timeout_seconds,
             connections=settings.max_in_flight,
             allow_private=settings.allow_private_addresses,
         )
-        return cls(client, targets, allow_private=settings.allow_private_addresses, deadline_seconds=settings.timeout_seconds)
+        return cls(session, targets, allow_private=settings.allow_private_addresses, deadline_seconds=settings.timeout_seconds)
 
     async def send(self, message: Message) -> Answer:
         """Make one attempt and return its result."""
@@ -54,7 +54,9 @@ class WebhookChannel:
             return Again(f"the endpoint did not answer within {self._deadline_seconds:g} s")
         except AddressRefused as refused:
             return Impossible(str(refused))
-        except (httpx.HTTPError, OSError) as error:
+        except INVALID_URL as invalid:
+            return Impossible(f"the address is invalid: {invalid}")
+        except (ClientError, OSError) as error:
             return Again(f"{type(error).__name__}: {error}")
 
     async def _attempt(self, target: Target, message: Message) -> Answer:
@@ -65,31 +67,30 @@ class WebhookChannel:
         traceparent = TRACEPARENT.get()
         if traceparent is not None:
             headers["traceparent"] = traceparent
-        async with self._client.stream("POST", url, content=message.payload.encode(), headers=headers) as response:
+        async with self._session.post(url, message.payload.encode(), headers) as response:
             # The status decides. The body is read only for the sake of its connection, and never for long.
-            with suppress(httpx.HTTPError, TimeoutError):
+            with suppress(ClientError, OSError):
                 async with asyncio.timeout(self._deadline_seconds / 10):
                     await _discard(response)
             return answer_of(response)
 
     async def close(self) -> None:
         """Close the connections."""
-        await self._client.aclose()
+        await self._session.close()
 
 
-async def _discard(response: httpx.Response) -> None:
+async def _discard(response: ClientResponse) -> None:
     size_bytes = 0
-    # The raw bytes: a compressed response is never expanded.
-    async for part in response.aiter_raw():
+    async for part in response.content.iter_any():
         size_bytes += len(part)
         if size_bytes > MAX_RESPONSE_BYTES:
             return
 
 
-def answer_of(response: httpx.Response) -> Answer:
+def answer_of(response: ClientResponse) -> Answer:
     """Return the result of a response."""
-    status = response.status_code
-    if response.is_success:
+    status = response.status
+    if 200 <= status < 300:
         return Delivered(status)
     if status == 410:
         return Gone("the endpoint answered 410 Gone", status)
