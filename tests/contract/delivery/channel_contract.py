@@ -15,7 +15,7 @@ import pytest
 from prometheus_client import CollectorRegistry
 
 from starling_campaigns import Target
-from starling_common.http.outbound.connections import guarded_client
+from starling_common.http.outbound.sessions import GuardedSession
 from starling_common.outcome import Refused
 from starling_common.telemetry.metrics import Metrics
 from starling_delivery.channel import (
@@ -30,7 +30,7 @@ from starling_delivery.channel import (
     MessageChannel,
     Unknown,
 )
-from starling_delivery.channels.http import BoundedChannel, HttpChannel, HttpClient
+from starling_delivery.channels.http import BoundedChannel, Http1Client, HttpChannel
 from starling_delivery.failpoints import FAILPOINTS
 from starling_delivery.item import Item
 from starling_delivery.messages.definitions import Definitions, KnownTarget
@@ -279,11 +279,11 @@ class HttpChannelContract(ChannelContract):
         )
 
     def open(self, passed: Callable[[str], None] = lambda _: None, *, allow_private: bool = True) -> MessageChannel:
-        client = guarded_client(timeout_seconds=10, lookup_seconds=5, connections=16, allow_private=allow_private)
+        session = GuardedSession(lookup_seconds=5, connections=16, allow_private=allow_private)
         known = Definitions()
         target = Target("main", "main", self.channel.name, dict(self.target()))
         known.targets["default", "main"] = KnownTarget("default", "main", 1, target)
-        return self.channel(HttpClient(client, allow_private=allow_private, passed=passed), known)
+        return self.channel(Http1Client(session, allow_private=allow_private, passed=passed), known)
 
     def open_broken(self) -> MessageChannel:
         self.endpoint.close()

@@ -9,10 +9,10 @@ import pytest
 from starling_campaigns.digests.digest import Digest
 from starling_campaigns.digests.slack import slack_message
 from starling_campaigns.digests.teams import teams_message
-from starling_common.http.outbound.connections import guarded_client
+from starling_common.http.outbound.sessions import GuardedSession
 from starling_delivery.channel import Again, Answer, Channel, Delivered, Gone, Impossible, Message, Unknown
 from starling_delivery.channels.digests import DigestChannel
-from starling_delivery.channels.http import HttpClient
+from starling_delivery.channels.http import Http1Client
 from tests.contract.delivery.endpoint import Endpoint, answering
 from tests.contract.delivery.feed_contract import FeedContract
 
@@ -46,10 +46,8 @@ class OfDigests(FeedContract):
         self.endpoint.close()
 
     def open(self, *, allow_private: bool = True) -> Channel:
-        client = guarded_client(
-            timeout_seconds=DEADLINE_SECONDS, lookup_seconds=DEADLINE_SECONDS, connections=16, allow_private=allow_private
-        )
-        return DigestChannel(self.name, HttpClient(client, allow_private=allow_private), DEADLINE_SECONDS)
+        session = GuardedSession(lookup_seconds=DEADLINE_SECONDS, connections=16, allow_private=allow_private)
+        return DigestChannel(self.name, Http1Client(session, allow_private=allow_private), DEADLINE_SECONDS)
 
     def open_broken(self) -> Channel:
         self.endpoint.close()

@@ -4,9 +4,10 @@ from typing import Final, Self
 
 from starling_campaigns.channels import SLACK, TEAMS
 from starling_common.http.outbound.addresses import AddressRefused
-from starling_common.http.outbound.connections import WORKSPACE, guarded_client
+from starling_common.http.outbound.connections import WORKSPACE
+from starling_common.http.outbound.sessions import GuardedSession
 from starling_delivery.channel import Again, Answer, Delivered, Gone, Impossible, Message, Unknown
-from starling_delivery.channels.http import HttpAnswer, HttpClient, MaybeSent, NotSent, end_attempt_in
+from starling_delivery.channels.http import Http1Client, HttpAnswer, HttpClient, MaybeSent, NotSent, end_attempt_in
 from starling_delivery.settings import FeedSettings
 
 _GONE: Final = frozenset({404, 410})
@@ -29,13 +30,12 @@ class DigestChannel:
     @classmethod
     def open(cls, name: str, settings: FeedSettings) -> Self:
         """Return a channel with its own HTTP client. Used from one event loop only."""
-        client = guarded_client(
-            timeout_seconds=settings.timeout_seconds,
+        session = GuardedSession(
             lookup_seconds=settings.lookup_timeout_seconds,
             connections=_CONNECTIONS,
             allow_private=settings.allow_private_addresses,
         )
-        http = HttpClient(client, allow_private=settings.allow_private_addresses)
+        http = Http1Client(session, allow_private=settings.allow_private_addresses)
         return cls(name, http, settings.timeout_seconds)
 
     async def send(self, message: Message) -> Answer:

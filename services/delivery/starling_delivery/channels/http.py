@@ -1,19 +1,22 @@
 """Adapter: the base of channels over HTTP: a client that is guarded, bounded, and knows whether a request was sent."""
 
 import asyncio
+import base64
 import json
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Mapping
+from collections.abc import AsyncIterator, Callable, Mapping
 from contextlib import suppress
 from contextvars import ContextVar
 from dataclasses import dataclass
 from typing import Any, Final, Self
 
+import aiohttp
 import httpx
 
 from starling_common.http.outbound.addresses import AddressRefused, checked_url
-from starling_common.http.outbound.connections import WORKSPACE, guarded_client
+from starling_common.http.outbound.connections import WORKSPACE
 from starling_common.http.outbound.retry_after import retry_after_seconds
+from starling_common.http.outbound.sessions import GuardedSession
 from starling_common.time.instants import wall_clock_ms
 from starling_delivery.channel import Answer, Arrival, Impossible, Message, MessageChannel, Park, Unknown
 from starling_delivery.messages.definitions import Definitions
@@ -73,14 +76,14 @@ class HttpAnswer:
             return None
 
 
-class HttpClient:
+class HttpClient(ABC):
     """Makes requests. No connection reaches a private network, and no request outlasts the deadline of its attempt."""
 
-    def __init__(
-        self, client: httpx.AsyncClient, *, allow_private: bool = False, passed: Callable[[str], None] = lambda _: None
-    ) -> None:
-        """`client`: a guarded one. `passed`: called at failpoints."""
-        self._client = client
+    errors: tuple[type[Exception], ...]
+    """What the library raises if a request has no answer."""
+
+    def __init__(self, *, allow_private: bool = False, passed: Callable[[str], None] = lambda _: None) -> None:
+        """`passed`: called at failpoints."""
         self._allow_private = allow_private
         self._passed = passed
 
@@ -98,52 +101,109 @@ class HttpClient:
         body = content.encode() if isinstance(content, str) else content
         address, begun = checked_url(url, allow_private=self._allow_private), False
         ends_at = _ENDS_AT.get(asyncio.get_running_loop().time() + _DEADLINE_SECONDS)
+        sent_headers = {"accept-encoding": "identity", "user-agent": "Starling/1", **_credentials(auth), **(headers or {})}
 
-        async def trace(event: str, _info: Mapping[str, Any]) -> None:
+        def sending() -> None:
             nonlocal begun
-            if event.endswith(_SENDING) and not begun:
+            if not begun:
                 begun = True
                 self._passed("in_send")
 
         try:
             async with asyncio.timeout_at(ends_at):
-                answer = await self._answer(
-                    address,
-                    ends_at,
-                    content=body,
-                    headers={"accept-encoding": "identity", "user-agent": "Starling/1", **(headers or {})},
-                    auth=auth,
-                    extensions={"trace": trace},
-                )
+                answer = await self._answer(address, body, sent_headers, sending, ends_at)
         except TimeoutError as error:
             raise (MaybeSent if begun else NotSent)("no answer in time") from error
-        except (httpx.HTTPError, httpx.InvalidURL, OSError) as error:
+        except self.errors as error:
             raise (MaybeSent if begun else NotSent)(f"{type(error).__name__}: {error}"[:_MOST_DETAIL]) from error
         self._passed("after_send")
         return answer
 
-    async def _answer(self, url: str, ends_at: float, **request: Any) -> HttpAnswer:
-        async with self._client.stream("POST", url, **request) as response:
-            found = bytearray()
-            # The status decides: a body that drips neither delays it for long nor makes the answer unknown.
-            until = min(asyncio.get_running_loop().time() + _BODY_SECONDS, ends_at - _LAST_SECONDS)
-            with suppress(httpx.HTTPError, TimeoutError):
-                async with asyncio.timeout_at(until):
-                    await _read(response, found)
-            retry_after = retry_after_seconds(response.headers.get("retry-after"), wall_clock_ms())
-            return HttpAnswer(response.status_code, bytes(found), retry_after)
+    @abstractmethod
+    async def _answer(
+        self, url: str, body: bytes, headers: Mapping[str, str], sending: Callable[[], None], ends_at: float
+    ) -> HttpAnswer:
+        """Return the answer. `sending`: called before the receiver may have a part of the request."""
+
+    @abstractmethod
+    async def close(self) -> None:
+        """Close the connections."""
+
+    async def _body(self, parts: AsyncIterator[bytes], ends_at: float) -> bytes:
+        """Return what comes of a body in time, as it is: a compressed one is never expanded.
+
+        The status decides: a body that drips neither delays it for long nor makes the answer unknown.
+        """
+        found = bytearray()
+        with suppress(*self.errors):  # a timeout is an OSError
+            async with asyncio.timeout_at(min(asyncio.get_running_loop().time() + _BODY_SECONDS, ends_at - _LAST_SECONDS)):
+                async for part in parts:
+                    found += part[: MAX_RESPONSE_BYTES - len(found)]
+                    if len(found) >= MAX_RESPONSE_BYTES:
+                        break
+        return bytes(found)
+
+
+class Http1Client(HttpClient):
+    """Makes requests with HTTP/1.1, many of them at a time."""
+
+    errors = (aiohttp.ClientError, OSError)
+
+    def __init__(
+        self, session: GuardedSession, *, allow_private: bool = False, passed: Callable[[str], None] = lambda _: None
+    ) -> None:
+        """`passed`: called at failpoints."""
+        super().__init__(allow_private=allow_private, passed=passed)
+        self._session = session
+
+    async def _answer(
+        self, url: str, body: bytes, headers: Mapping[str, str], sending: Callable[[], None], ends_at: float
+    ) -> HttpAnswer:
+        async with self._session.post(url, body, headers, sending) as response:
+            found = await self._body(response.content.iter_any(), ends_at)
+            return _answer_of(response.status, response.headers, found)
+
+    async def close(self) -> None:
+        """Close the connections."""
+        await self._session.close()
+
+
+class Http2Client(HttpClient):
+    """Makes requests with HTTP/2, if the server takes it: many of them at a time in one connection."""
+
+    errors = (httpx.HTTPError, httpx.InvalidURL, OSError)
+
+    def __init__(
+        self, client: httpx.AsyncClient, *, allow_private: bool = False, passed: Callable[[str], None] = lambda _: None
+    ) -> None:
+        """`client`: a guarded one. `passed`: called at failpoints."""
+        super().__init__(allow_private=allow_private, passed=passed)
+        self._client = client
+
+    async def _answer(
+        self, url: str, body: bytes, headers: Mapping[str, str], sending: Callable[[], None], ends_at: float
+    ) -> HttpAnswer:
+        async def trace(event: str, _info: Mapping[str, Any]) -> None:
+            if event.endswith(_SENDING):
+                sending()
+
+        async with self._client.stream("POST", url, content=body, headers=headers, extensions={"trace": trace}) as response:
+            found = await self._body(response.aiter_raw(), ends_at)
+            return _answer_of(response.status_code, response.headers, found)
 
     async def close(self) -> None:
         """Close the connections."""
         await self._client.aclose()
 
 
-async def _read(response: httpx.Response, found: bytearray) -> None:
-    # The raw bytes: a compressed response is never expanded.
-    async for part in response.aiter_raw():
-        found += part[: MAX_RESPONSE_BYTES - len(found)]
-        if len(found) >= MAX_RESPONSE_BYTES:
-            return
+def _answer_of(status: int, headers: Mapping[str, str], body: bytes) -> HttpAnswer:
+    return HttpAnswer(status, body, retry_after_seconds(headers.get("retry-after"), wall_clock_ms()))
+
+
+def _credentials(auth: tuple[str, str] | None) -> Mapping[str, str]:
+    if auth is None:
+        return {}
+    return {"authorization": "Basic " + base64.b64encode(":".join(auth).encode()).decode()}
 
 
 def end_attempt_in(seconds: float) -> None:
@@ -165,13 +225,12 @@ class HttpChannel(ABC):
     @classmethod
     def open(cls, settings: KitSettings, definitions: Definitions, passed: Callable[[str], None]) -> Self:
         """Return a channel with its own HTTP client."""
-        client = guarded_client(
-            timeout_seconds=settings.timeout_seconds,
+        session = GuardedSession(
             lookup_seconds=settings.lookup_timeout_seconds,
             connections=settings.max_in_flight,
             allow_private=settings.allow_private_addresses,
         )
-        return cls(HttpClient(client, allow_private=settings.allow_private_addresses, passed=passed), definitions)
+        return cls(Http1Client(session, allow_private=settings.allow_private_addresses, passed=passed), definitions)
 
     @abstractmethod
     async def send(self, message: Message) -> Answer:

@@ -8,7 +8,7 @@ from aiohttp import ClientError, ClientResponse
 from starling_common.http.outbound.addresses import AddressRefused, checked_url
 from starling_common.http.outbound.connections import TRACEPARENT, WORKSPACE
 from starling_common.http.outbound.retry_after import retry_after_seconds
-from starling_common.http.outbound.sessions import INVALID_URL, GuardedSession
+from starling_common.http.outbound.sessions import GuardedSession
 from starling_common.http.outbound.signatures import signed_headers
 from starling_common.time.instants import wall_clock_ms
 from starling_delivery.channel import Again, Answer, Delivered, Gone, Impossible, Message
@@ -54,8 +54,6 @@ class WebhookChannel:
             return Again(f"the endpoint did not answer within {self._deadline_seconds:g} s")
         except AddressRefused as refused:
             return Impossible(str(refused))
-        except INVALID_URL as invalid:
-            return Impossible(f"the address is invalid: {invalid}")
         except (ClientError, OSError) as error:
             return Again(f"{type(error).__name__}: {error}")
 

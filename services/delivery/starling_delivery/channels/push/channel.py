@@ -6,8 +6,9 @@ from typing import Final, Protocol, Self
 import h2  # noqa: F401 - httpcore imports it at the first connection: without it, the process ends at its start
 
 from starling_common.http.outbound.connections import guarded_client
+from starling_common.http.outbound.sessions import GuardedSession
 from starling_delivery.channel import AT_MOST_ONCE, Answer, Impossible, Message, Park
-from starling_delivery.channels.http import HttpClient
+from starling_delivery.channels.http import Http1Client, Http2Client, HttpClient
 from starling_delivery.channels.push.apns import Apns
 from starling_delivery.channels.push.fcm import Fcm
 from starling_delivery.channels.push.web import WebPush
@@ -42,22 +43,25 @@ class PushChannel:
     def open(cls, settings: EmailSettings, definitions: Definitions, passed: Callable[[str], None]) -> Self:
         """Return a channel with its own HTTP clients. Raises: OSError, SSLError for the file of certificates."""
         push, allow_private = settings.push, settings.allow_private_addresses
-        client, client2 = (
-            guarded_client(
-                timeout_seconds=settings.timeout_seconds,
-                lookup_seconds=settings.lookup_timeout_seconds,
-                connections=settings.max_in_flight,
-                allow_private=allow_private,
-                http2=http2,
-                ca_file=push.ca_file,
-                keepalive_seconds=_KEEP_ALIVE_SECONDS,
-            )
-            for http2 in (False, True)
+        session = GuardedSession(
+            lookup_seconds=settings.lookup_timeout_seconds,
+            connections=settings.max_in_flight,
+            allow_private=allow_private,
+            ca_file=push.ca_file,
+            keepalive_seconds=_KEEP_ALIVE_SECONDS,
         )
-        http, http2, tokens = (
-            HttpClient(one, allow_private=allow_private, passed=counted)
-            for one, counted in ((client, passed), (client2, passed), (client, lambda _: None))
+        client = guarded_client(
+            timeout_seconds=settings.timeout_seconds,
+            lookup_seconds=settings.lookup_timeout_seconds,
+            connections=settings.max_in_flight,
+            allow_private=allow_private,
+            http2=True,
+            ca_file=push.ca_file,
+            keepalive_seconds=_KEEP_ALIVE_SECONDS,
         )
+        http = Http1Client(session, allow_private=allow_private, passed=passed)
+        tokens = Http1Client(session, allow_private=allow_private)
+        http2 = Http2Client(client, allow_private=allow_private, passed=passed)
         senders: dict[str, Sender] = {
             WEBPUSH: WebPush(http),
             FCM: Fcm(http, tokens, str(push.fcm_url), str(push.fcm_token_url)),
