@@ -19,7 +19,6 @@ from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
-from datetime import UTC, datetime
 from email import message_from_bytes
 from pathlib import Path
 from typing import Any, Final
@@ -291,7 +290,6 @@ class World:
 
     def _send(self, purchases: Sequence[Purchase]) -> None:
         """Send purchases in order. A repeated purchase counts once, so that a chunk can be sent again."""
-        self._await_edge(purchases[0])
         for attempt in range(20):
             try:
                 send_purchases(self.at.ingest_url, WRITE_KEY, purchases, lambda _: None, self._known)
@@ -302,20 +300,6 @@ class World:
             else:
                 self._known |= {purchase.user_id for purchase in purchases}
                 return
-
-    def _await_edge(self, first: Purchase) -> None:
-        """Return when the edge accepts items. The client sends a batch that is answered with `Retry-After` after all later ones."""
-        at = datetime.fromtimestamp(first.at_ms / 1000, UTC).isoformat()
-        probe = {"userId": "probe", "messageId": f"probe-{first.line}", "timestamp": at, "traits": {}}
-        with httpx.Client(trust_env=False, timeout=30, auth=(WRITE_KEY, "")) as client:
-
-            def accepts() -> bool:
-                try:
-                    return client.post(f"{self.at.ingest_url}/v1/identify", json=probe).is_success
-                except httpx.HTTPError:
-                    return False
-
-            _wait(accepts)
 
     def _records(self, topic: str, schema: str) -> list[dict[str, Any]]:
         codec = Registry(self.at.registry_url).codec(topic, schema)
