@@ -68,9 +68,13 @@ class Imports:
 
     def again(self, place: Place) -> None:
         """As the API lets an import of a database run again."""
-        row = CassandraImports(self.database).find(*place)
+        imports = CassandraImports(self.database)
+        row = imports.find(*place)
         assert row is not None
-        assert CassandraImports(self.database).repeat(*place, row.request, 2)
+        # A rotation of the key replaces a request, but no newer one.
+        assert not imports.replace(*place, "{}", "{}")
+        assert imports.replace(*place, row.request, row.request)
+        assert imports.repeat(*place, row.request, 2)
 
     def job(self, spark: SparkSession, write_key: str = "key", access: JdbcAccess | None = None) -> ImportJob:
         target = Target(self._cassandra, self._edge.url, write_key)

@@ -157,6 +157,13 @@ class MemoryImports:
         self.rows[workspace, key] = row._replace(state="waiting", request=request, message=None, changed_at_ms=now_ms)
         return True
 
+    def replace(self, workspace: str, key: str, former: str, request: str) -> bool:
+        row = self.rows[workspace, key]
+        if row.request != former:
+            return False
+        self.rows[workspace, key] = row._replace(request=request)
+        return True
+
     def cancel(self, workspace: str, key: str, now_ms: int) -> bool:
         row = self.rows[workspace, key]
         if row.state not in {"waiting", "running"}:

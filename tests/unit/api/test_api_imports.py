@@ -122,6 +122,35 @@ def with_database() -> World:
     return world
 
 
+@pytest.mark.parametrize("runs", [False, True])
+def test_a_rotation_encrypts_passwords_with_the_newest_key_also_while_the_import_runs(runs: bool) -> None:
+    world = with_database()
+    assert call(world, "POST", "/v1/imports", json=BODY).status_code == 201  # it has no password
+    if runs:
+        row = world.import_store.rows["acme", "crm"]
+        world.import_store.rows["acme", "crm"] = row._replace(state="running")
+    first = world.vault.sealer
+    world.vault = Vault(Sealer({"second": bytes(32)}))
+    lost = call(world, "POST", "/v1/secrets/rotate").json()
+    assert ([one["key"] for one in lost["unreadable"]], lost["rewritten"]) == (["crm"], [])
+    assert "jdbc/password of import/crm" in lost["unreadable"][0]["reason"]
+
+    both = Sealer({"second": bytes(32)})
+    both._ciphers.update(first._ciphers)
+    world.vault = Vault(both)
+    before = world.import_store.rows["acme", "crm"]
+    for query in ("?dry_run=true", ""):
+        assert world.import_store.rows["acme", "crm"] == before
+        found = call(world, "POST", f"/v1/secrets/rotate{query}").json()
+        assert found["rewritten"] == [{"kind": "import", "key": "crm"}]
+    assert call(world, "POST", "/v1/secrets/rotate").json()["rewritten"] == []
+    after = world.import_store.rows["acme", "crm"]
+    assert after == before._replace(request=after.request)
+    only = Sealer({"second": bytes(32)})
+    password = json.loads(after.request)["jdbc"]["password"]
+    assert only.open(password, SecretPlace("acme", "import/crm", "jdbc/password")) == "planted-77a0"
+
+
 def test_the_password_of_a_database_is_stored_encrypted_and_never_shown() -> None:
     world = with_database()
     stored = world.import_store.rows["acme", "crm"].request

@@ -24,15 +24,19 @@ def rotation_routes() -> APIRouter:
         responses={200: {"model": RotatedSecretsModel}},
     )
     def rotate(services: UsedServices, write: Annotated[Write, Depends(unversioned_write_by(Role.ADMIN))]) -> Response:
-        """Writes each webhook and target of this workspace with a secret that is plain, or encrypted with an older key. The secrets
-        themselves do not change, and neither does a version. With `complete` false the time of a request was over: the same call
-        goes on.
+        """Writes each webhook, target and import of this workspace with a secret that is plain, or encrypted with an older key. The
+        secrets themselves do not change, and neither does a version. With `complete` false the time of a request was over: the same
+        call goes on.
         """
 
         def act() -> Stored:
             found = commands_for(services, write).rotate_keys(write.author)
             rewritten = [{"kind": kind, "key": key} for kind, key in found.rewritten]
             unreadable = [one._asdict() for one in found.unreadable]
+            if found.complete:
+                passwords = services.imports.rotate_key(write.author.workspace, dry_run=write.dry_run)
+                rewritten += [{"kind": "import", "key": key} for key in passwords.rewritten]
+                unreadable += [{"kind": "import", "key": key, "reason": why} for key, why in passwords.unreadable.items()]
             answer = {"key_id": found.key_id, "rewritten": rewritten, "unreadable": unreadable, "complete": found.complete}
             return Stored(200, to_json(answer), None)
 

@@ -1,6 +1,6 @@
 """Core: imports: requests, progress, rejected rows, repetition and cancellation."""
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Final, NamedTuple, Protocol
 
@@ -17,7 +17,7 @@ from starling_api.http.errors import (
     SecretsKeyMissing,
 )
 from starling_api.http.pagination import PageOf, cut
-from starling_common.sealing import KeyMissing, Place, Sealer, is_sealed
+from starling_common.sealing import KeyMissing, Place, Sealer, Unreadable, is_sealed
 from starling_common.time.instants import format_instant
 from starling_rules.imports import CANCELLED, ENDED, WAITING, ImportRequest, Invalid, parse_request
 from starling_rules.jdbc import password_place
@@ -26,6 +26,8 @@ from starling_segments import FieldError
 Document = dict[str, Any]
 
 _LIST: Final = "imports"
+_KIND: Final = "import"
+_PAGE: Final = 100
 _NOT_STARTED: Final = "an operator starts the job: run it, or set STARLING_IMPORTS_RUNNER of the API"
 
 
@@ -83,8 +85,18 @@ class ImportStore(Protocol):
     def repeat(self, workspace: str, key: str, request: str, now_ms: int) -> bool:
         """Let an import that has ended wait again, with the request; return False if it has not ended."""
 
+    def replace(self, workspace: str, key: str, former: str, request: str) -> bool:
+        """Replace a request; return False if another call has changed it."""
+
     def cancel(self, workspace: str, key: str, now_ms: int) -> bool:
         """Cancel an import; return False if it has ended."""
+
+
+class RotatedPasswords(NamedTuple):
+    """What a rotation of the key has done. `rewritten`: keys of imports; `unreadable`: key -> why it stays as it is."""
+
+    rewritten: Sequence[str]
+    unreadable: Mapping[str, str]
 
 
 @dataclass(frozen=True, slots=True)
@@ -156,12 +168,39 @@ class Imports:
             raise ImportEnded(f"the import {key!r} has ended: its state is {self._found(workspace, key).state}")
         return self._shown(row._replace(state=CANCELLED, changed_at_ms=now_ms), self.store.files(workspace, key))
 
+    def rotate_key(self, workspace: str, *, dry_run: bool = False) -> RotatedPasswords:
+        """Encrypt every password that is encrypted with an older key with the newest one. Raises: SecretsKeyMissing."""
+        rewritten, unreadable = list[str](), dict[str, str]()
+        for row in self._all(workspace):
+            request = msgspec.json.decode(row.request, type=ImportRequest)
+            if request.jdbc is None or request.jdbc.password is None or self.sealer.is_current(request.jdbc.password):
+                continue
+            try:
+                plain = self.sealer.open(request.jdbc.password, Place(*password_place(workspace, row.key)))
+            except Unreadable as cause:
+                unreadable[row.key] = str(cause)
+                continue
+            text = msgspec.json.encode(self._sealed(workspace, request, plain)).decode()
+            if dry_run or self.store.replace(workspace, row.key, row.request, text):  # else it has a new password
+                rewritten.append(row.key)
+        return RotatedPasswords(rewritten, unreadable)
+
+    def _all(self, workspace: str) -> Iterator[ImportRow]:
+        after = ""
+        while rows := self.store.page(workspace, after, _PAGE):
+            yield from rows
+            after = rows[-1].key
+
     def _with_password(self, workspace: str, request: ImportRequest, password: str, pointer: str) -> ImportRequest:
         """Return the request with the encrypted password. Raises: BadImport, SecretsKeyMissing."""
         if password == MASK or is_sealed(password):
             raise BadImport(
                 [FieldError(pointer, "bad_password", "it is no password, but what is shown for one", "give it in plain")]
             )
+        return self._sealed(workspace, request, password)
+
+    def _sealed(self, workspace: str, request: ImportRequest, password: str) -> ImportRequest:
+        """Return the request with the encrypted password. Raises: SecretsKeyMissing."""
         try:
             sealed = self.sealer.seal(password, Place(*password_place(workspace, request.key)))
         except KeyMissing as missing:
@@ -172,7 +211,7 @@ class Imports:
     def _found(self, workspace: str, key: str) -> ImportRow:
         found = self.store.find(workspace, key)
         if found is None:
-            raise NotFound("import", key)
+            raise NotFound(_KIND, key)
         return found
 
     def _summary(self, row: ImportRow) -> Document:

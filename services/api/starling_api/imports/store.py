@@ -28,6 +28,7 @@ _REPEAT: Final = (
     "UPDATE {ks}.imports SET state = ?, message = NULL, request = ?, changed_at_ms = ? WHERE workspace = ? AND key = ? "
     "IF state IN (?, ?, ?)"
 )
+_REPLACE: Final = "UPDATE {ks}.imports SET request = ? WHERE workspace = ? AND key = ? IF request = ?"
 _CANCEL: Final = "UPDATE {ks}.imports SET state = ?, changed_at_ms = ? WHERE workspace = ? AND key = ? IF state IN (?, ?)"
 
 
@@ -62,6 +63,10 @@ class CassandraImports:
     def repeat(self, workspace: str, key: str, request: str, now_ms: int) -> bool:
         """Let an import that has ended wait again, with the request; return False if it has not ended."""
         return self._database.write_if(_REPEAT, (WAITING, request, now_ms, workspace, key, *sorted(ENDED)))
+
+    def replace(self, workspace: str, key: str, former: str, request: str) -> bool:
+        """Replace a request; return False if another call has changed it."""
+        return self._database.write_if(_REPLACE, (request, workspace, key, former))
 
     def cancel(self, workspace: str, key: str, now_ms: int) -> bool:
         """Cancel an import; return False if it has ended."""

@@ -365,14 +365,14 @@ class WebhookPageModel(PageModel[WebhookModel]):
 
 
 class SecretHolderModel(BaseModel):
-    """A definition with secrets."""
+    """A definition or an import with secrets."""
 
-    kind: Literal["webhook", "target"]
+    kind: Literal["webhook", "target", "import"]
     key: str
 
 
 class UnreadableSecretModel(SecretHolderModel):
-    """A definition with a secret that cannot be decrypted."""
+    """A definition or an import with a secret that cannot be decrypted."""
 
     reason: str = Field(description="Description of the secret, the id of the missing key and the cure")
 
@@ -381,8 +381,8 @@ class RotatedSecretsModel(BaseModel):
     """What a rotation of the key has done."""
 
     key_id: str = Field(description="Id of the newest key, with which every readable secret is encrypted now")
-    rewritten: list[SecretHolderModel] = Field(description="Definitions whose secrets were plain, or encrypted with an older key")
-    unreadable: list[UnreadableSecretModel] = Field(description="Definitions that stay as they are")
+    rewritten: list[SecretHolderModel] = Field(description="Those whose secrets were plain, or encrypted with an older key")
+    unreadable: list[UnreadableSecretModel] = Field(description="Those that stay as they are")
     complete: bool = Field(description="False: call it again for the others")
 
 
