@@ -29,8 +29,9 @@ _AT: Final = "at "
 _STOP: Final = ":stop"
 ARMING: Final = Path(__file__).parent / "arming"
 _VARIABLE: Final = "FAULTS_ARMING"
-_REACH_SECONDS: Final = 60.0
-"""How long a process may take to come by its failpoint. Its start, after a growing delay, and a flush after 30 s are included."""
+_REACH_SECONDS: Final = 120.0
+"""How long a process may take to come by its failpoint. Its start, after a delay that grows to 30 s, and a flush after 30 s are
+included."""
 _READY_SECONDS: Final = 25.0
 """The supervisor ends a suspended part after 30 s: its successor has to be there before."""
 _WORK_SECONDS: Final = 2.0

@@ -96,7 +96,7 @@ _IN_FLIGHT: Final = 64
 _LAST_SECONDS: Final = 420.0
 """A message that finds its target busy twice waits for 5 minutes."""
 _SETTLE_SECONDS: Final = 900.0
-_PIECES: Final = 20
+_PIECES: Final = 40
 _PIECE_SECONDS: Final = 2.0
 """While processes wait for their failpoints, a share of the purchases is sent in so many pieces, one each two seconds."""
 _ARMED_SECONDS: Final = 60.0
