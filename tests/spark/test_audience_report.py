@@ -69,6 +69,7 @@ def test_every_day_has_a_row_also_those_on_which_nothing_happens(spark: SparkSes
     }
 
 
+@pytest.mark.long
 def test_in_and_out_on_one_day_is_an_entry_and_an_exit_and_no_size(spark: SparkSession) -> None:
     feed = Feed().add("ann", "s", "2026-03-08T01:00:00Z", "2026-03-08T02:00:00Z", "2026-03-08T03:00:00Z", "2026-03-08T04:00:00Z")
     assert by_day(spark, feed)["s", "2026-03-08"] == (0, 2, 2)
@@ -95,6 +96,7 @@ def test_an_archived_segment_has_no_members_and_states_the_reason(spark: SparkSe
     assert overlap(stays(turned)).count() == 0
 
 
+@pytest.mark.long
 def test_records_that_are_not_kept_any_more_are_counted_and_do_not_break_sizes(spark: SparkSession) -> None:
     feed = Feed().add("ann", "s", "2026-03-06T00:00:00Z", "2026-03-07T00:00:00Z", "2026-03-08T00:00:00Z", "2026-03-09T00:00:00Z")
     feed.add("bob", "s", "2026-03-08T00:00:00Z")

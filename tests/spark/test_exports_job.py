@@ -199,6 +199,7 @@ def test_profiles_computed_traits_and_tables_are_exported(rig: Rig) -> None:
     assert rows("profile_changes")[0]["changed"].startswith('["')
 
 
+@pytest.mark.long
 def test_rejected_rows_are_listed_and_the_others_go_on(rig: Rig) -> None:
     job = rig.job(one=rig.to_postgres("memberships", "members", columns=["is_member"], max_rejects=2))
     rig.created(job)
@@ -300,6 +301,7 @@ def test_no_message_and_no_log_has_a_secret(rig: Rig, capfd: pytest.CaptureFixtu
     assert PASSWORD not in repr(ExportSettings())
 
 
+@pytest.mark.long
 def test_the_command_prints_runs_and_rejected_rows(
     rig: Rig, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:

@@ -178,6 +178,7 @@ def test_items_of_protocol_buffers_have_the_same_columns(rig: Rig) -> None:
     assert ["corrupt" in refused[0].message, "no field" in refused[1].message] == [True, True]
 
 
+@pytest.mark.long
 def test_where_workers_write_no_files_the_rows_are_the_same(rig: Rig) -> None:
     other = Lake(rig.spark, f"t{uuid.uuid4().hex[:12]}")
     opened = writer_of(other, rig.registered).open()

@@ -340,6 +340,7 @@ def profile(user: str, plan: str, offset: int) -> dict[str, Any]:
     }  # fmt: skip
 
 
+@pytest.mark.long
 def test_a_view_is_a_table_that_each_run_replaces(rig: Rig) -> None:
     dice = random.Random(5)
     events = [event(f"u{dice.randrange(20)}", dice.uniform(0, 60), dice.randrange(100)) for _ in range(300)]

@@ -339,6 +339,7 @@ def test_a_broadcast_goes_to_the_members_at_its_instant_once_although_the_broadc
     assert (frozen.status_code, frozen.json()["code"]) == (409, "frozen_field")
 
 
+@pytest.mark.long
 def test_the_report_equals_the_log_although_the_projector_is_killed(platform: Platform) -> None:
     people = [f"reported-{number}" for number in range(60)]
     at = "2026-03-10T12:00:00Z"

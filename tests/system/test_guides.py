@@ -27,8 +27,8 @@ PAGES = [
 
 _LONG = {
     "how-to/audience-sync.md", "how-to/backup.md", "how-to/command-line.md", "how-to/feeds.md", "how-to/marketer.md",
-    "how-to/operator.md", "how-to/provider-callbacks.md", "how-to/push.md", "how-to/secrets.md", "how-to/sql-traits.md",
-    "how-to/sql-views.md", "how-to/webhooks.md", "tutorial/stateful-service.md",
+    "how-to/operator.md", "how-to/protocol-buffers.md", "how-to/provider-callbacks.md", "how-to/push.md", "how-to/secrets.md",
+    "how-to/sql-traits.md", "how-to/sql-views.md", "how-to/webhooks.md", "tutorial/stateful-service.md",
 }  # fmt: skip
 WALKED = [
     page

@@ -3,6 +3,8 @@
 import uuid
 from collections.abc import Sequence
 
+import pytest
+
 from starling_local.stack.parts.services import BACKFILL_FROM_RECORDS
 from tests.system.conftest import Platform
 from tests.system.live import members, starling, track
@@ -17,6 +19,7 @@ def happened(platform: Platform, name: str, users: Sequence[str]) -> None:
         assert (answer.status_code, answer.json()["success"]) == (200, True)
 
 
+@pytest.mark.long
 def test_a_segment_over_a_long_past_waits_for_spark_and_has_it_all(live: Platform) -> None:
     starling(live, "up", "--backfill", "--detach")
     name = f"Visit {uuid.uuid4().hex}"

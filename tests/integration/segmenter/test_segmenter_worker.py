@@ -66,6 +66,7 @@ def test_users_enter_by_events_and_traits_and_leave_by_time(world: World, start:
     assert worker.terminate() == 0
 
 
+@pytest.mark.long
 def test_an_event_waits_for_the_profile_record_before_it_whose_transaction_becomes_visible_late(
     world: World, start: Callable[[str], Worker]
 ) -> None:

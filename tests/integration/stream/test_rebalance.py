@@ -90,10 +90,10 @@ def test_a_former_owner_that_is_suspended_before_it_stops_commits_nothing_for_wh
     sent += send_events(rig, 400)
     wait_until(lambda: len(_restored(heir)) >= 2, "the other worker to have its share")
     former.resume()
-    wait_until(lambda: is_dead(former) or former.ready(), "the first worker to continue, or to end")
+    sent += send_events(rig, 400)
+    wait_until(lambda: is_dead(former) or rig.settled(), "the first worker to continue, or to end")
     if is_dead(former):  # the broker had given its transaction up; a supervisor starts it again
         former = rig.start("w0", **settings)
-    sent += send_events(rig, 400)
     rig.wait_settled([former, heir])
     assert counts_by_key(rig) == expected_counts(sent)
 
