@@ -3,6 +3,7 @@
 import email
 import email.policy
 import json
+import re
 from datetime import UTC, datetime
 from typing import Any
 
@@ -12,8 +13,8 @@ from cryptography.hazmat.primitives import serialization
 from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
 
 from starling_delivery.channels.email.callbacks import provider_headers
-from starling_delivery.channels.email.rendering import Mail, MailRefused, OtherPage, mail_of, split_mail
-from starling_delivery.channels.email.signing import KeyRefused, Signer, relaxed_body
+from starling_delivery.channels.email.rendering import Mail, MailRefused, OtherPage, mail_of
+from starling_delivery.channels.email.signing import Header, KeyRefused, Signer, relaxed_body
 from starling_messages.links import Callback, Links
 from starling_policy import address_digest
 from tests.unit.delivery.messages import key_pair, message
@@ -24,6 +25,13 @@ LINK = OtherPage("https://mail.example.com/u")
 
 def mail(sender: str = "Shop <shop@example.com>", signer: Signer | None = None, **more: Any) -> Mail:
     return mail_of(message(**more), sender, LINK, AT, signer)
+
+
+def split_mail(data: bytes) -> tuple[list[Header], bytes]:
+    """The headers, each with its folded value, and the body."""
+    head, _, body = data.partition(b"\r\n\r\n")
+    headers = [line.partition(b":") for line in re.split(rb"\r\n(?![ \t])", head)]
+    return [(name, value) for name, _, value in headers], body
 
 
 def parsed(made: Mail) -> Any:

@@ -4,9 +4,6 @@ import re
 from dataclasses import dataclass
 from datetime import datetime
 from email.errors import MessageError
-from email.headerregistry import Address
-from email.message import EmailMessage
-from email.policy import SMTP
 from email.utils import format_datetime, parseaddr
 from typing import Final, Protocol
 from urllib.parse import urlencode
@@ -15,11 +12,9 @@ import idna
 
 from starling_delivery.channel import Message
 from starling_delivery.channels.email.callbacks import NO_PROVIDER, ProviderHeaders
-from starling_delivery.channels.email.signing import Header, Signer
+from starling_delivery.channels.email.mime import content, recipient_header, sender_header, subject_header
+from starling_delivery.channels.email.signing import Signer
 from starling_policy import TRANSACTIONAL
-
-_POLICY: Final = SMTP.clone(cte_type="7bit")
-"""Every server takes 7-bit content."""
 
 _ADDRESS: Final = re.compile(r"[A-Za-z0-9.!#$%&'*+/=?^_`{|}~-]{1,64}@[^\s@<>()\[\],:;\\\"\x00-\x20\x7f]{1,253}\Z")
 """The names of RFC 5322 without quotes. Others need servers with SMTPUTF8, or are a mistake."""
@@ -87,14 +82,16 @@ def mail_of(
     """
     sender_name, sender = parseaddr(from_address)
     sender, recipient = checked_address(sender), checked_address(message.address)
-    mail = EmailMessage(_POLICY)
     try:
-        mail["From"] = Address(sender_name, addr_spec=sender)
-        mail["To"] = Address(addr_spec=recipient)
-        mail["Subject"] = message.content.get("subject", "")
+        addressed = [
+            sender_header(sender_name, sender), recipient_header(recipient), subject_header(message.content.get("subject", ""))
+        ]  # fmt: skip
     except (ValueError, MessageError) as error:
         raise MailRefused(f"a header is invalid: {error}") from error
-    _set_content(mail, message, links)
+    html = message.content.get("html")
+    if html is not None and links is not None:
+        html = links.html(message, html)
+    described, body = content(message.content.get("text"), html, f"=_{message.delivery_id}")
     head = [
         (b"Message-ID", f" <{message.delivery_id}@{sender.partition('@')[2]}>".encode()),
         (b"Date", f" {format_datetime(at)}".encode()),
@@ -107,8 +104,7 @@ def mail_of(
             (b"List-Unsubscribe", f" <{links.unsubscribe_link(message)}>".encode("ascii")),
             (b"List-Unsubscribe-Post", b" List-Unsubscribe=One-Click"),
         ]
-    headers, body = split_mail(mail.as_bytes())
-    headers = [*head, *provider.headers, *headers]
+    headers = [*head, *provider.headers, *addressed, *described]
     if any(len(line) > _MOST_LINE_BYTES for _, value in headers for line in value.split(b"\r\n")):
         raise MailRefused(f"a header has a line of more than {_MOST_LINE_BYTES} bytes")
     signed = [header for header in headers if header[0].lower() not in provider.replaced]
@@ -129,23 +125,3 @@ def checked_address(address: str) -> str:
         return f"{name}@{idna.encode(domain, uts46=True).decode()}"
     except idna.IDNAError as error:
         raise MailRefused(f"no_address: the domain of the address is invalid: {error}") from error
-
-
-def split_mail(data: bytes) -> tuple[list[Header], bytes]:
-    """Return the headers, each with its folded value, and the body."""
-    head, _, body = data.partition(b"\r\n\r\n")
-    headers = [line.partition(b":") for line in re.split(rb"\r\n(?![ \t])", head)]
-    return [(name, value) for name, _, value in headers], body
-
-
-def _set_content(mail: EmailMessage, message: Message, links: MailLinks | None) -> None:
-    text, html = message.content.get("text"), message.content.get("html")
-    if html is not None and links is not None:
-        html = links.html(message, html)
-    if text is not None:
-        mail.set_content(text)
-    if html is not None and text is not None:
-        mail.add_alternative(html, subtype="html")
-        mail.set_boundary(f"=_{message.delivery_id}")
-    elif html is not None:
-        mail.set_content(html, subtype="html")
