@@ -161,7 +161,7 @@ def shared_parts(directory: Path) -> Iterator[Shared]:
         fcntl.flock(users, fcntl.LOCK_SH)
         with _in_turn(directory):
             if not place.exists():
-                found = last.enter_context(embedded({"registry", "cassandra"}, directory / "shared"))
+                found = last.enter_context(embedded({"registry", "cassandra"}, directory / "shared", kills_cassandra=False))
                 place.write_text(json.dumps([found.registry_url, found.cassandra_host, found.cassandra_port]))
                 last.callback(place.unlink)
                 last.callback(fcntl.flock, users, fcntl.LOCK_EX)  # called first: granted when no other process uses it

@@ -88,7 +88,9 @@ def running(data_dir: Path, *, with_spark: bool) -> Iterator[World]:
     """Start a new instance with the wall clock and two more workspaces; yield it when all parts are ready."""
     shutil.rmtree(data_dir, ignore_errors=True)  # the hostile records of the last run would be met again
     parts = PARTS | ({"spark"} if with_spark else set())
-    with embedded(parts, data_dir, clock="wall", workspaces=(ATTACKER, BYSTANDER), timeout_seconds=600) as at:
+    with embedded(
+        parts, data_dir, clock="wall", workspaces=(ATTACKER, BYSTANDER), kills_cassandra=False, timeout_seconds=600
+    ) as at:
         world = World(at, with_spark)
         if with_spark:
             _define_trait(world)

@@ -62,7 +62,7 @@ def platform_at(at: Addresses) -> Iterator[Platform]:
 def history(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Platform]:
     """With the event clock, Spark and campaigns included."""
     with (
-        embedded({*STREAMING, *CAMPAIGNS, "spark"}, tmp_path_factory.mktemp("history"), clock="event", timeout_seconds=600) as at,
+        embedded({*STREAMING, *CAMPAIGNS, "spark"}, tmp_path_factory.mktemp("history"), clock="event", kills_cassandra=False) as at,
         platform_at(at) as found,
     ):
         yield found
@@ -85,5 +85,5 @@ def live(tmp_path_factory: pytest.TempPathFactory, collector: Collector) -> Plat
     environment = last.enter_context(pytest.MonkeyPatch.context())
     environment.setenv("STARLING_TRACES__ENDPOINT", collector.url)
     environment.setenv("STARLING_TRACES__RATIO", "1")
-    at = last.enter_context(embedded(set(STREAMING), tmp_path_factory.mktemp("live"), clock="wall", timeout_seconds=600))
+    at = last.enter_context(embedded(set(STREAMING), tmp_path_factory.mktemp("live"), clock="wall", kills_cassandra=False))
     return last.enter_context(platform_at(at))

@@ -47,7 +47,7 @@ def sink() -> Iterator[SmtpSink]:
 @pytest.fixture(scope="module")
 def platform(tmp_path_factory: pytest.TempPathFactory, sink: SmtpSink) -> Iterator[Platform]:
     with (
-        embedded(PARTS, tmp_path_factory.mktemp("campaigns"), clock="event", timeout_seconds=600) as at,
+        embedded(PARTS, tmp_path_factory.mktemp("campaigns"), clock="event", kills_cassandra=False, timeout_seconds=600) as at,
         httpx.Client(base_url=at.api_url, headers={"Authorization": f"Bearer {API_TOKEN}"}, timeout=30, trust_env=False) as api,
         httpx.Client(base_url=at.ingest_url, auth=(WRITE_KEY, ""), timeout=30, trust_env=False) as ingest,
     ):

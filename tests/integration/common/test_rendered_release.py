@@ -44,7 +44,7 @@ def job(pod: Workload, variables: Mapping[str, str]) -> "subprocess.CompletedPro
 
 @pytest.mark.long
 def test_every_component_of_a_rendered_release_runs_and_ends(tmp_path: Path) -> None:
-    with embedded({"kafka", "registry", "cassandra"}, tmp_path / "parts") as found, ExitStack() as last:
+    with embedded({"kafka", "registry", "cassandra"}, tmp_path / "parts", kills_cassandra=False) as found, ExitStack() as last:
         connections: dict[str, Any] = {
             "kafka": {"brokers": found.kafka},
             "schemaRegistry": {"url": found.registry_url},

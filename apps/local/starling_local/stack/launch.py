@@ -5,8 +5,9 @@ import signal
 import subprocess
 import sys
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import suppress
+from types import MappingProxyType
 
 import psutil
 
@@ -51,10 +52,13 @@ def clear_orphans(instance: Instance) -> int:
     return len(orphans)
 
 
-def start_supervisor(instance: Instance, *, ends_with_caller: bool) -> subprocess.Popen[bytes]:
+def start_supervisor(
+    instance: Instance, *, ends_with_caller: bool, environment: Mapping[str, str] = MappingProxyType({})
+) -> subprocess.Popen[bytes]:
     """Start a supervisor for the instance's saved options in a new session; return its process.
 
     `ends_with_caller`: the supervisor stops all parts when this process ends for any reason (Linux).
+    `environment`: variables of the supervisor and its parts beside those of this process.
     A caller that continues to run must wait for the process. Raises: StackError if the supervisor ends at once.
     """
     instance.logs.mkdir(parents=True, exist_ok=True)
@@ -71,6 +75,7 @@ def start_supervisor(instance: Instance, *, ends_with_caller: bool) -> subproces
             stdout=log,
             stderr=log,
             start_new_session=True,
+            env={**os.environ, **environment},
         )
     while process.poll() is None:
         found = supervisor_of(instance)
