@@ -63,7 +63,7 @@ class LastLook:
         if reason := self._refusal(request, purpose, now_ms, is_test=is_test):
             return Step("SUPPRESSED", reason)
         data: dict[str, Any] = json.loads(request["context"] or "{}")
-        message = replace(_message(request), target_key=known.target, purpose=purpose, is_test=is_test)
+        message = _message(request, known.target, purpose, is_test=is_test)
         try:
             rendered = render_message(
                 campaign,
@@ -104,16 +104,18 @@ def _as_test(parts: Mapping[str, str]) -> Mapping[str, str]:
     return parts if marked is None else {**parts, marked: f"[Test] {parts[marked]}"}
 
 
-def _message(request: Request) -> Message:
+def _message(request: Request, target: str, purpose: str, *, is_test: bool) -> Message:
     return Message(
         workspace=request["workspace"],
         user_id=request["user_id"],
         delivery_id=request["delivery_id"],
         message_id=request["delivery_id"],
-        target_key=request["target_key"],
+        target_key=target,
         address=request["address"],
         payload="",
         attempt=request["attempt"],
         campaign=request["campaign"],
+        purpose=purpose,
+        is_test=is_test,
         expires_at=request.get("expires_at"),
     )

@@ -24,6 +24,9 @@ TRANSACTION_MS: Final = 20_000
 _TICK_SECONDS: Final = 0.2
 """Interval at which offsets of skipped records are committed."""
 
+_PAUSE_SECONDS: Final = 0.002
+"""Pause between two transactions. The broker still completes the former one, and the next one would be sent again after 10 ms."""
+
 _MOST_ENTRIES: Final = 1_000
 _CALL_SECONDS: Final = 30.0
 _AGAIN_SECONDS: Final = 0.1
@@ -85,6 +88,7 @@ class Ledger:
         self._entries: queue.SimpleQueue[Entry] = queue.SimpleQueue()
         self._stopping = threading.Event()
         self._failure: Exception | None = None
+        self._committed_at = 0.0
         self._loop: asyncio.AbstractEventLoop | None = None
         self._thread = threading.Thread(target=self._run, name="ledger", daemon=True)
 
@@ -137,6 +141,7 @@ class Ledger:
         found: list[Entry] = []
         with suppress(queue.Empty):
             found.append(self._entries.get(timeout=_TICK_SECONDS))
+            time.sleep(max(0.0, self._committed_at + _PAUSE_SECONDS - time.monotonic()))
             while len(found) < _MOST_ENTRIES:
                 found.append(self._entries.get_nowait())
         return found
@@ -160,6 +165,7 @@ class Ledger:
                     raise BrokerUnavailable(f"no transaction was committed for {_GIVE_UP_SECONDS:g} s: {error.str()}") from cause
                 time.sleep(_AGAIN_SECONDS)
             else:
+                self._committed_at = time.monotonic()
                 self._report(entries, granted)
                 return
 
