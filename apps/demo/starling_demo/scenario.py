@@ -9,7 +9,7 @@ END: Final = "1998-07-15T00:00:00Z"
 """The clock advances to this instant after the last purchase (30 June 1998), so that timers fire as well."""
 
 NEW_YORK: Final = "America/New_York"
-"""An order is dated at midnight in UTC, which is the evening before in New York; the zone decides its day and month."""
+"""An order in the first hours of a day in UTC is one of the evening before in New York: the zone decides its day and month."""
 
 CATALOG: Final[list[dict[str, Any]]] = [
     {"product_id": "cd-bargain", "name": "Bargain bin CD", "category": "Bargains", "brand": "Various", "price": 7.99},

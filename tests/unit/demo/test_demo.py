@@ -38,7 +38,12 @@ def test_the_history_is_the_real_one_in_order_of_date() -> None:
     assert len(purchases) == PURCHASES
     assert len({purchase.user_id for purchase in purchases}) == CUSTOMERS
     assert [p.at_ms for p in purchases] == sorted(p.at_ms for p in purchases)
-    assert purchases[0] == Purchase(1, "customer-00001", START, 1, 11.77)
+    [first] = [purchase for purchase in purchases if purchase.line == 1]
+    assert first == Purchase(1, "customer-00001", START + 33_461_000, 1, 11.77)
+
+
+def test_no_window_of_whole_days_ends_at_the_instant_of_an_order() -> None:
+    assert len({purchase.at_ms % DAY for purchase in load_purchases()}) == PURCHASES
 
 
 @pytest.mark.parametrize(
