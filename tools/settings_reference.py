@@ -35,6 +35,7 @@ from starling_spark.jobs.profiles.settings import ProfilesSettings
 from starling_spark.jobs.replay.settings import ReplaySettings
 from starling_spark.jobs.reprocess.settings import ReprocessSettings
 from starling_spark.jobs.sql_traits.settings import SqlTraitsSettings
+from starling_spark.jobs.trait_verify.settings import TraitVerifySettings
 from starling_spark.jobs.views.settings import ViewsSettings
 from starling_spark.lakehouse.settings import LakeSettings
 from starling_spark.lost_input import LostInputSettings
@@ -126,6 +127,7 @@ SECTIONS: Final = (
     Section("Views", f"`python -m starling_spark.jobs.views`. {_SPARK}", ViewsSettings, (SparkSettings,)),
     Section("Backfill", f"`python -m starling_spark.jobs.backfill`. {_LAKE}", BackfillSettings, (LakeSettings,)),
     Section("SQL traits", f"`python -m starling_spark.jobs.sql_traits`. {_LAKE}", SqlTraitsSettings, (LakeSettings,)),
+    Section("Trait verification", f"`python -m starling_spark.jobs.trait_verify`. {_LAKE}", TraitVerifySettings, (LakeSettings,)),
     Section("Exports", f"`python -m starling_spark.jobs.exports`. {_LAKE}", ExportSettings, (LakeSettings,)),
     Section("Imports", f"`python -m starling_spark.jobs.imports`. {_SPARK}", ImportSettings, (SparkSettings,)),
     Section(

@@ -67,6 +67,11 @@ class Topics:
             future.result()
         return lake
 
+    def forget(self, topic: str, end: int) -> None:
+        """Delete the records of a topic before an offset, as after their time there."""
+        for future in self._admin.delete_records([TopicPartition(self.prefix + topic, 0, end)]).values():
+            future.result()
+
     def read(self, topic: str, first: int, until: int) -> list[tuple[bytes, bytes]]:
         """Keys and values from the one offset up to and without the other."""
         consumer = Consumer(consumer_config(self.stack.brokers, "tests"))
