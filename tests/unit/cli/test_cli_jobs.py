@@ -13,6 +13,7 @@ from typer.testing import CliRunner, Result
 
 from starling_cli.app import build_app
 from starling_cli.commands import export, load, replay, report, reprocess
+from starling_cli.commands.remote import traits
 from starling_local.errors import NotPossible
 from starling_local.instance import Instance, Options
 
@@ -35,7 +36,7 @@ class Jobs:
 @pytest.fixture
 def jobs(monkeypatch: pytest.MonkeyPatch) -> Jobs:
     made = Jobs()
-    for module in (export, replay, report, reprocess):
+    for module in (export, replay, report, reprocess, traits):
         monkeypatch.setattr(module, "run_job", made.run)
     return made
 
@@ -72,6 +73,24 @@ def test_a_difference_of_a_replay_is_its_exit_code(jobs: Jobs, tmp_path: Path, c
     jobs.code = code
     assert starling("replay", "diff", "may", "--memberships-only", "--data-dir", tmp_path).exit_code == code
     assert jobs.calls == [("replay", "starling_spark.jobs.replay", ["diff", "may", "--memberships-only"])]
+
+
+@pytest.mark.parametrize("code", [0, 1, 2])
+def test_the_result_of_a_verification_is_its_exit_code(jobs: Jobs, tmp_path: Path, code: int) -> None:
+    jobs.code = code
+    found = starling("traits", "verify", "revenue", "--limit", "5", "--json", "--data-dir", tmp_path)
+    assert (found.exit_code, found.stdout) == (code, "")
+    assert jobs.calls == [("trait-verify", "starling_spark.jobs.trait_verify", ["revenue", "--limit", "5", "--json"])]
+    assert "verifying revenue (log: " in starling("traits", "verify", "revenue", "--data-dir", tmp_path).stdout
+
+
+def test_a_verification_runs_beside_its_installation(jobs: Jobs, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("STARLING_REMOTE_API_URL", "http://127.0.0.1:1")
+    monkeypatch.setenv("STARLING_REMOTE_API_TOKEN", "t")
+    assert "python -m starling_spark.jobs.trait_verify revenue" in refusal(starling("traits", "verify", "revenue"))
+    monkeypatch.setattr(traits, "find_spec", lambda _name: None)
+    assert "pyspark is missing" in refusal(starling("traits", "verify", "revenue", "--data-dir", tmp_path))
+    assert not jobs.calls
 
 
 @pytest.mark.parametrize(

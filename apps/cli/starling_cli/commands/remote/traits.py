@@ -1,14 +1,16 @@
 """Edge: `traits`: computed traits on the command line."""
 
 import time
+from importlib.util import find_spec
 from typing import Annotated, Final
 
 import typer
 
-from starling_cli.commands.common import DataDir, api_at, print_line
+from starling_cli.commands.common import REMOTE, DataDir, Remote, api_at, instance_at, print_line, remote_target
 from starling_cli.commands.flow import parse_seconds
 from starling_cli.commands.remote.output import AsJson, print_document, print_items
-from starling_local.errors import UserError
+from starling_local.errors import NotPossible, UserError
+from starling_local.stack.jobs import run_job
 
 traits_app = typer.Typer(
     no_args_is_help=True,
@@ -16,6 +18,8 @@ traits_app = typer.Typer(
 )
 
 _PATH: Final = "/v1/computed-traits"
+_VERIFY: Final = "trait-verify"
+_VERIFY_MODULE: Final = "starling_spark.jobs.trait_verify"
 _POLL_SECONDS: Final = 1.0
 _UNFINISHED: Final = frozenset({"waiting", "running"})
 
@@ -62,3 +66,26 @@ def run_trait(
     print_line(f"{key}: {found['status']}" + (f": {last['message']}" if last["message"] else ""))
     if wait and found["status"] != "active":
         raise typer.Exit(1)
+
+
+@traits_app.command("verify")
+def verify_trait(
+    key: Annotated[str, typer.Argument(metavar="KEY", help="Key of the computed trait.")],
+    limit: Annotated[int, typer.Option("--limit", min=1, max=1_000_000, metavar="N", help="Differences to print.")] = 20,
+    as_json: AsJson = False,
+    data_dir: DataDir = None,
+) -> None:
+    """Compare the published values with Spark SQL over the history; exit 0 if none is wrong, 1 if one is, 2 if that is unknown."""
+    if remote_target(REMOTE.get() or Remote(), data_dir) is not None:
+        raise NotPossible(
+            f"verification reads the topics and the lake: run `python -m {_VERIFY_MODULE} {key}` beside the installation"
+        )
+    if find_spec("pyspark") is None:
+        raise NotPossible("the package pyspark is missing: run `make setup`")
+    instance = instance_at(data_dir)
+    if not as_json:
+        print_line(f"verifying {key} (log: {instance.log_file(_VERIFY)})")
+    arguments = [key, "--limit", str(limit), *(["--json"] if as_json else [])]
+    code = run_job(instance, _VERIFY, _VERIFY_MODULE, arguments, success_codes=(0, 1, 2))
+    if code:
+        raise typer.Exit(code)
