@@ -222,12 +222,17 @@ def _check(scene: _Scene, purchases: list[Purchase], receiver: Receiver, mailbox
     compared = compare(purchases, feed, members, trait)
     expected = expected_messages(purchases, expected_changes(purchases)[WIN_BACK["trigger"]["exit"]])
     mailed = [(user, message) for user, of_user in expected.items() for message in of_user]
-    scope = Scope(f"campaign {WIN_BACK['key']}", f"{len(mailed):,} messages with their instants, {len(mailbox.mails):,} mails")
+    scope = message_scope(len(mailed), len(mailbox.mails))
     wrong = [*_undelivered(feed, receiver), *differences(expected, messages), *mailbox.differences(mailed)]
     code = conclude(console, replace(compared, scopes=[*compared.scopes, scope], differences=[*compared.differences, *wrong]), feed)
     if code == OK:
         console.print(f"The demo took {time.monotonic() - begun:.0f} s.", highlight=False)
     return code
+
+
+def message_scope(messages: int, mails: int) -> Scope:
+    """Return what was compared of the campaign."""
+    return Scope(f"campaign {WIN_BACK['key']}", f"{messages:,} messages with their instants, {mails:,} mails")
 
 
 def conclude(console: Console, comparison: Comparison, feed: Feed) -> int:

@@ -1,7 +1,6 @@
 """Adapter for tests: a real embedded stack on free ports for the duration of a block."""
 
 import fcntl
-import os
 import random
 import tempfile
 import uuid
@@ -19,7 +18,7 @@ from starling_local.stack.parts.jvm_registry import registry_url
 _FIRST_BASE, _LAST_BASE = 20_000, 31_900
 """Below the range of the kernel's ephemeral ports."""
 
-_UNFLUSHED = "-Dcassandra.test.flush_local_schema_changes=false"
+_UNFLUSHED = {"JDK_JAVA_OPTIONS": "-Dcassandra.test.flush_local_schema_changes=false"}
 
 
 @dataclass(frozen=True, slots=True)
@@ -67,8 +66,7 @@ def embedded(
         )
         instance = Instance(data_dir.absolute())
         instance.save_options(options)
-        java = [os.environ.get("JAVA_TOOL_OPTIONS", ""), *([] if kills_cassandra else [_UNFLUSHED])]
-        process = start_supervisor(instance, ends_with_caller=True, environment={"JAVA_TOOL_OPTIONS": " ".join(java).strip()})
+        process = start_supervisor(instance, ends_with_caller=True, environment={} if kills_cassandra else _UNFLUSHED)
         try:
             wait_ready(instance, options.revision, timeout_seconds)
             yield addresses(instance)
