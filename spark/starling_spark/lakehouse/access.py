@@ -40,7 +40,7 @@ def upkeep_of(lake: Lake, tables: Sequence[LakeTable], settings: LakeSettings, m
     names = [*(table.name for table in tables), QUARANTINE]
 
     def upkeep() -> None:
-        for table, seconds in maintain(lake, names, retention, compaction).items():
+        for table, seconds in maintain(lake, names, retention, compaction, exclusive_warehouse(settings)).items():
             metrics.gauge("starling_lake_upkeep_seconds").labels(table).set(seconds)
 
     return upkeep

@@ -7,7 +7,7 @@ are skipped.
 from typing import Any, Final
 
 OFFSETS: Final = "starling.offsets"
-"""The property of a snapshot with the position of the table."""
+"""The property of a snapshot with the position of the table: the location of its file, or of earlier releases the position."""
 
 
 class LakeFenced(Exception):

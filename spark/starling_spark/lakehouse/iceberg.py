@@ -1,6 +1,6 @@
 """Adapter: the lake's Iceberg tables: creation, schema changes, appends, and their Kafka position."""
 
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any, Final
 from uuid import uuid4
@@ -10,24 +10,26 @@ from pyspark.java_gateway import ensure_callback_server_started
 from pyspark.sql import DataFrame, SparkSession, functions, types
 
 from starling_common.telemetry.logs import log
+from starling_common.time.instants import wall_clock_ms
 from starling_spark.directories import as_uri, local_path
 from starling_spark.lakehouse.data_files import DataFile
 from starling_spark.lakehouse.fence import OFFSETS, Fence, LakeFenced
-from starling_spark.lakehouse.positions import Position, Tip, from_text, to_text
+from starling_spark.lakehouse.position_files import PositionGone, as_statistics, found_position, read_position, write_position
+from starling_spark.lakehouse.positions import Position, Tip, from_text
 from starling_spark.lakehouse.schema.evolution import changes, merged
 from starling_spark.lakehouse.schema.layout import Layout, layout_of
-from starling_spark.lakehouse.schema.tables import PROPERTIES
+from starling_spark.lakehouse.schema.tables import PROPERTIES, REQUIRED
 from starling_spark.lakehouse.settings import LakeSettings
 
 CATALOG: Final = "lake"
 COMMITS: Final = ("lake_commit_begins", "lake_committed")
-"""The points of a commit at which a test kills the process."""
-_STAGING: Final = ("write.wap.enabled", "true")
+"""The points of a commit at which a test kills the process. At the first one, the file with the position is written."""
+_HOUR_MS: Final = 3_600_000
 _STAGED_ID: Final = "spark.wap.id"
 
 
 class LakePositionLost(Exception):
-    """The snapshot with a table's Kafka position is missing; an append could duplicate or lose rows."""
+    """A table's Kafka position is missing; an append could duplicate or lose rows."""
 
 
 def iceberg_config(settings: LakeSettings) -> Mapping[str, str]:
@@ -70,18 +72,20 @@ class Lake:
         properties: Mapping[str, str] = PROPERTIES,
         passed: Callable[[str], None] = lambda _point: None,
     ) -> None:
-        self._spark = spark
-        self._namespace = namespace
+        self.spark = spark
+        self.namespace = namespace
         self._properties = properties
         self._passed = passed
+        self._read: dict[str, tuple[str, Position]] = {}
+        """Table -> the place of the last position, and the position."""
 
     def name(self, table: str) -> str:
         """Return the table's name in SQL."""
-        return f"{CATALOG}.{self._namespace}.{table}"
+        return f"{CATALOG}.{self.namespace}.{table}"
 
     def exists(self, table: str) -> bool:
         """Return whether the table exists."""
-        return bool(self._spark.catalog.tableExists(self.name(table)))
+        return bool(self.spark.catalog.tableExists(self.name(table)))
 
     def ensure(
         self, table: str, wanted: types.StructType, partitioning: tuple[str, ...], sorted_by: tuple[str, ...]
@@ -92,10 +96,10 @@ class Lake:
         """
         if not self.exists(table):
             self._create(table, wanted, partitioning, sorted_by)
-        actual = self._spark.table(self.name(table)).schema
+        actual = self.spark.table(self.name(table)).schema
         for clause in changes(actual, wanted):
             log(__name__).info("table_changed", table=table, change=clause)
-            self._spark.sql(f"ALTER TABLE {self.name(table)} {clause}")
+            self.spark.sql(f"ALTER TABLE {self.name(table)} {clause}")
         return merged(actual, wanted)
 
     def position(self, table: str) -> Position:
@@ -104,23 +108,16 @@ class Lake:
 
     def tip(self, table: str) -> Tip:
         """Return the position of the table and its snapshot, which the next append needs. Raises: LakePositionLost."""
-        return _tip(self._positioned(table, self._load(table)))
-
-    def position_committed_ms(self, table: str) -> int | None:
-        """Return the commit time (epoch ms) of the newest snapshot with a position, or None. Raises: LakePositionLost."""
-        snapshot = self._positioned(table, self._load(table))
-        return None if snapshot is None else int(snapshot.timestampMillis())
+        return self._tip(table, self._load(table))
 
     def append(self, table: str, rows: DataFrame, position: Position, tip: Tip) -> int:
         """Append rows and the position after them in one commit, if the table is still at `tip`. Return the number of rows.
 
         Raises: LakeFenced, errors of Spark.
         """
-        loaded = self._load(table)
-        if loaded.properties().get(_STAGING[0]) != _STAGING[1]:  # a table of an earlier release
-            loaded.updateProperties().set(*_STAGING).commit()
+        self._appendable(table)
         files = self._staged(table, rows)
-        self._publish(table, files, position, tip)
+        self._publish(table, self._load(table), files, position, tip)
         return sum(int(file.recordCount()) for file in files)
 
     def location(self, table: str) -> str:
@@ -131,7 +128,7 @@ class Lake:
         """Return the layout of the files and the tip, of the same snapshot. Raises: UnknownLayout, LakePositionLost."""
         loaded, iceberg = self._load(table), self._java()
         schema, spec = iceberg.SchemaParser.toJson(loaded.schema()), iceberg.PartitionSpecParser.toJson(loaded.spec())
-        return layout_of(loaded.location(), schema, spec), _tip(self._positioned(table, loaded))
+        return layout_of(loaded.location(), schema, spec), self._tip(table, loaded)
 
     def hour_column(self, table: str) -> str | None:
         """Return the column by whose hours the table is partitioned; None: there is no such field."""
@@ -141,9 +138,41 @@ class Lake:
 
     def append_files(self, table: str, files: Sequence[DataFile], position: Position, tip: Tip) -> int:
         """Append written files as `append` does rows. Return the number of rows. Raises: LakeFenced."""
-        loaded = self._load(table)
-        self._publish(table, [self._data_file(loaded, file) for file in files], position, tip)
+        loaded = self._appendable(table)
+        self._publish(table, loaded, [self._data_file(loaded, file) for file in files], position, tip)
         return sum(file.rows for file in files)
+
+    def protect_position(self, table: str) -> int | None:
+        """Return the commit time (epoch ms) of the newest snapshot with a position; None without one.
+
+        If other statistics of the snapshot have replaced its file in the metadata, the file is listed again: an unlisted file
+        would be deleted as an orphan.
+        """
+        loaded = self._load(table)
+        snapshot = next((one for one in self._ancestors(table, loaded) if one.summary().get(OFFSETS) is not None), None)
+        if snapshot is None:
+            return None
+        place, listed = str(snapshot.summary().get(OFFSETS)), {str(one.path()) for one in loaded.statisticsFiles()}
+        if _is_file(place) and place not in listed:
+            entry = as_statistics(self._jvm(), found_position(loaded, place), int(snapshot.snapshotId()))
+            loaded.updateStatistics().setStatistics(entry).commit()
+            log(__name__).warning("position_listed_again", table=table)
+        return int(snapshot.timestampMillis())
+
+    def tag(self, table: str, tag: str, snapshot: int, hours: float) -> None:
+        """Keep a snapshot until `untag`, or for so many hours. An existing tag is replaced."""
+        loaded = self._load(table)
+        # Iceberg counts the age of a tag from the commit of its snapshot.
+        since_ms = max(0, wall_clock_ms() - int(loaded.snapshot(snapshot).timestampMillis()))
+        change = loaded.manageSnapshots()
+        change = change.replaceTag(tag, snapshot) if loaded.refs().containsKey(tag) else change.createTag(tag, snapshot)
+        change.setMaxRefAgeMs(tag, since_ms + round(hours * _HOUR_MS)).commit()
+
+    def untag(self, table: str, tag: str) -> None:
+        """Drop a tag, if it exists."""
+        loaded = self._load(table)
+        if loaded.refs().containsKey(tag):
+            loaded.manageSnapshots().removeTag(tag).commit()
 
     def replace(self, table: str, rows: DataFrame) -> None:
         """Replace all rows of the table, in one commit."""
@@ -151,7 +180,7 @@ class Lake:
 
     def put(self, table: str, rows: DataFrame) -> None:
         """Create the table, or replace its columns and all its rows, in one commit. Shape: `rows` may be of another session."""
-        self._spark.sql(f"CREATE NAMESPACE IF NOT EXISTS {CATALOG}.{self._namespace}")
+        self.spark.sql(f"CREATE NAMESPACE IF NOT EXISTS {CATALOG}.{self.namespace}")
         writer = rows.writeTo(self.name(table)).using("iceberg")
         for name, value in self._properties.items():
             writer = writer.tableProperty(name, value)
@@ -159,52 +188,53 @@ class Lake:
 
     def drop(self, table: str) -> None:
         """Delete the table and its files, if it exists."""
-        self._spark.sql(f"DROP TABLE IF EXISTS {self.name(table)} PURGE")
+        self.spark.sql(f"DROP TABLE IF EXISTS {self.name(table)} PURGE")
 
     def sibling(self, suffix: str, properties: Mapping[str, str] | None = None) -> "Lake":
         """Return the tables of the namespace with this one's name and the suffix."""
-        return Lake(self._spark, f"{self._namespace}_{suffix}", self._properties if properties is None else properties)
+        return Lake(self.spark, f"{self.namespace}_{suffix}", self._properties if properties is None else properties)
 
     def siblings(self) -> list[str]:
         """Return the suffixes of the namespaces whose names begin with this one's."""
-        found = [row[0].split(".")[-1] for row in self._spark.sql(f"SHOW NAMESPACES IN {CATALOG}").collect()]
-        own = f"{self._namespace}_"
+        found = [row[0].split(".")[-1] for row in self.spark.sql(f"SHOW NAMESPACES IN {CATALOG}").collect()]
+        own = f"{self.namespace}_"
         return sorted(name.removeprefix(own) for name in found if name.startswith(own))
 
     def rows(self, table: str, snapshot: int | None = None) -> DataFrame:
         """Return all rows of a snapshot; None: of the current one."""
-        return self._spark.read.options(**({} if snapshot is None else {"versionAsOf": str(snapshot)})).table(self.name(table))
+        return self.spark.read.options(**({} if snapshot is None else {"versionAsOf": str(snapshot)})).table(self.name(table))
 
     def snapshot(self, table: str) -> int | None:
         """Return the id of the current snapshot; None while the table is empty."""
-        current = self._load(table).currentSnapshot()
+        current = self._head(table, self._load(table))
         return None if current is None else int(current.snapshotId())
 
     def reached(self, table: str, before_ms: int | None = None) -> tuple[int, Position] | None:
-        """Return the newest snapshot with a position, and the position. `before_ms`: committed by this instant (epoch ms)."""
-        at = "" if before_ms is None else f"committed_at <= timestamp_millis({before_ms}) AND "
-        found = (
-            self._spark.table(f"{self.name(table)}.snapshots")
-            .where(f"{at}summary['{OFFSETS}'] IS NOT NULL")
-            .orderBy("committed_at", ascending=False)
-        )
-        first = found.selectExpr("snapshot_id", f"summary['{OFFSETS}'] AS offsets").first()
-        return None if first is None else (int(first["snapshot_id"]), from_text(first["offsets"]))
+        """Return the newest snapshot with a position, and the position. `before_ms`: committed by this instant (epoch ms).
+
+        None: there is none, or it has expired. Raises: LakePositionLost.
+        """
+        loaded = self._load(table)
+        for snapshot in self._ancestors(table, loaded):
+            place = snapshot.summary().get(OFFSETS)
+            if place is not None and (before_ms is None or int(snapshot.timestampMillis()) <= before_ms):
+                return int(snapshot.snapshotId()), self._position(table, loaded, str(place))
+        return None
 
     def call(self, procedure: str, table: str, arguments: str = "") -> Mapping[str, Any]:
         """Call an Iceberg procedure on a table, and return its result."""
-        given = f"table => '{self._namespace}.{table}'{arguments and ', '}{arguments}"
-        done = self._spark.sql(f"CALL {CATALOG}.system.{procedure}({given})").collect()
+        given = f"table => '{self.namespace}.{table}'{arguments and ', '}{arguments}"
+        done = self.spark.sql(f"CALL {CATALOG}.system.{procedure}({given})").collect()
         return done[0].asDict() if done else {}
 
     def _create(self, table: str, wanted: types.StructType, partitioning: tuple[str, ...], sorted_by: tuple[str, ...]) -> None:
         columns = ", ".join(f"`{field.name}` {field.dataType.simpleString()}" for field in wanted.fields)
         properties = ", ".join(f"'{name}' = '{value}'" for name, value in self._properties.items())
         parts = f"PARTITIONED BY ({', '.join(partitioning)}) " if partitioning else ""
-        self._spark.sql(f"CREATE NAMESPACE IF NOT EXISTS {CATALOG}.{self._namespace}")
-        self._spark.sql(f"CREATE TABLE {self.name(table)} ({columns}) USING iceberg {parts}TBLPROPERTIES ({properties})")
+        self.spark.sql(f"CREATE NAMESPACE IF NOT EXISTS {CATALOG}.{self.namespace}")
+        self.spark.sql(f"CREATE TABLE {self.name(table)} ({columns}) USING iceberg {parts}TBLPROPERTIES ({properties})")
         if sorted_by:
-            self._spark.sql(f"ALTER TABLE {self.name(table)} WRITE LOCALLY ORDERED BY {', '.join(sorted_by)}")
+            self.spark.sql(f"ALTER TABLE {self.name(table)} WRITE LOCALLY ORDERED BY {', '.join(sorted_by)}")
 
     def _staged(self, table: str, rows: DataFrame) -> list[Any]:
         """Write rows as a snapshot that no reader sees, and return its files. The expiry of snapshots deletes it."""
@@ -219,15 +249,32 @@ class Lake:
         staged = next(one for one in loaded.snapshots() if one.summary().get("wap.id") == staged_id)
         return list(staged.addedDataFiles(loaded.io()))
 
-    def _publish(self, table: str, files: Iterable[Any], position: Position, tip: Tip) -> None:
-        append, fence = self._load(table).newAppend(), Fence(tip.snapshot)
+    def _appendable(self, table: str) -> Any:
+        """Return the table. One of an earlier release gets the properties that an append requires."""
+        loaded = self._load(table)
+        missing = {name: value for name, value in REQUIRED.items() if loaded.properties().get(name) != value}
+        if missing:
+            update = loaded.updateProperties()
+            for name, value in missing.items():
+                update.set(name, value)
+            update.commit()
+        return loaded
+
+    def _publish(self, table: str, loaded: Any, files: Iterable[Any], position: Position, tip: Tip) -> None:
+        """Commit files and the position after them. The position is first written into a file, which the commit lists."""
+        change, fence = loaded.newTransaction(), Fence(tip.snapshot)
+        append = change.newAppend()
         for file in files:
             append.appendFile(file)
+        written = write_position(self._jvm(), loaded, position)
         self._passed(COMMITS[0])
-        gateway = self._spark.sparkContext._gateway  # noqa: SLF001 - PySpark's own foreachBatch does the same
+        gateway = self.spark.sparkContext._gateway  # noqa: SLF001 - PySpark's own foreachBatch does the same
         ensure_callback_server_started(gateway)  # type: ignore[no-untyped-call]
         try:
-            append.set(OFFSETS, to_text(position)).validateWith(fence).commit()
+            append.set(OFFSETS, written.location).validateWith(fence).commit()
+            entry = as_statistics(self._jvm(), written, int(change.table().currentSnapshot().snapshotId()))
+            change.updateStatistics().setStatistics(entry).commit()
+            change.commitTransaction()
         except Py4JJavaError as error:
             if fence.moved_to is None:
                 raise
@@ -235,22 +282,54 @@ class Lake:
                 f"{self.name(table)}: another process has appended to it (snapshot {fence.moved_to}) since this one read its "
                 "position. This process ends and has appended nothing; run one process of the job"
             ) from error
+        self._read[table] = written.location, position
         self._passed(COMMITS[1])
+
+    def _tip(self, table: str, loaded: Any) -> Tip:
+        snapshot = self._positioned(table, loaded)
+        if snapshot is None:
+            return Tip({})
+        return Tip(self._position(table, loaded, str(snapshot.summary().get(OFFSETS))), int(snapshot.snapshotId()))
+
+    def _position(self, table: str, loaded: Any, place: str) -> Position:
+        """Return the position at a place: the location of its file, or of earlier releases the position itself."""
+        if not _is_file(place):
+            return from_text(place)
+        known = self._read.get(table)
+        if known is None or known[0] != place:
+            try:
+                known = self._read[table] = place, read_position(self._jvm(), loaded, place)
+            except PositionGone as error:
+                raise LakePositionLost(
+                    f"{self.name(table)}: the file with the table's Kafka position was deleted: {place}; "
+                    "roll back to a snapshot whose file in `starling.offsets` exists"
+                ) from error
+        return known[1]
 
     def _positioned(self, table: str, loaded: Any) -> Any:
         """Return the newest snapshot with a position. The snapshots of maintenance have none and are skipped."""
-        snapshot = loaded.currentSnapshot()
-        while snapshot is not None:
-            if snapshot.summary().get(OFFSETS) is not None:
-                return snapshot
-            parent = snapshot.parentId()
-            snapshot, lost = (None, False) if parent is None else (loaded.snapshot(parent), True)
-            if snapshot is None and lost:
-                raise LakePositionLost(
-                    f"{self.name(table)}: the snapshot with the table's Kafka position was expired; "
-                    "roll back to one that has `starling.offsets` in its summary"
-                )
+        last = None
+        for last in self._ancestors(table, loaded):
+            if last.summary().get(OFFSETS) is not None:
+                return last
+        if last is not None and last.parentId() is not None:
+            raise LakePositionLost(
+                f"{self.name(table)}: the snapshot with the table's Kafka position was expired; "
+                "roll back to one that has `starling.offsets` in its summary"
+            )
         return None
+
+    def _ancestors(self, table: str, loaded: Any) -> Iterator[Any]:
+        """Yield the snapshots of the table that exist, the newest first."""
+        snapshot = self._head(table, loaded)
+        while snapshot is not None:
+            yield snapshot
+            parent = snapshot.parentId()
+            snapshot = None if parent is None else loaded.snapshot(parent)
+
+    def _head(self, _table: str, loaded: Any) -> Any:
+        """Return the snapshot that is read: the current one; None while the table is empty."""
+        return loaded.currentSnapshot()
 
     def _data_file(self, loaded: Any, file: DataFile) -> Any:
         iceberg = self._java()
@@ -261,11 +340,15 @@ class Lake:
         return made.withPartitionValues(file.partition).withSortOrder(loaded.sortOrder()).build()
 
     def _load(self, table: str) -> Any:
-        return self._java().spark.Spark3Util.loadIcebergTable(self._spark._jsparkSession, self.name(table))  # noqa: SLF001 - as below
+        return self._java().spark.Spark3Util.loadIcebergTable(self.spark._jsparkSession, self.name(table))  # noqa: SLF001 - as below
 
     def _java(self) -> Any:
-        return self._spark._jvm.org.apache.iceberg  # type: ignore[union-attr]  # noqa: SLF001 - PySpark has no public access to the JVM
+        return self._jvm().org.apache.iceberg
+
+    def _jvm(self) -> Any:
+        return self.spark._jvm  # noqa: SLF001 - PySpark has no public access to the JVM
 
 
-def _tip(snapshot: Any) -> Tip:
-    return Tip({}) if snapshot is None else Tip(from_text(snapshot.summary().get(OFFSETS)), int(snapshot.snapshotId()))
+def _is_file(place: str) -> bool:
+    """Return whether a place is a location, not JSON."""
+    return not place.startswith("{")

@@ -3,11 +3,13 @@
 import time
 from collections.abc import Sequence
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Any, Final
 
 from starling_common.telemetry.logs import log
 from starling_common.time.instants import format_instant, wall_clock_ms
 from starling_spark.lakehouse.iceberg import Lake
+from starling_spark.lakehouse.warehouse_lock import locked_for_deletion
 
 _HOUR_MS = 3_600_000
 _GROUP_BYTES: Final = 1024**3
@@ -35,15 +37,20 @@ class Compaction:
 DEFAULT: Final = Compaction()
 
 
-def maintain(lake: Lake, tables: Sequence[str], retention: Retention, compaction: Compaction = DEFAULT) -> dict[str, float]:
+def maintain(
+    lake: Lake, tables: Sequence[str], retention: Retention, compaction: Compaction = DEFAULT, warehouse: Path | None = None
+) -> dict[str, float]:
     """Compact each table, expire old snapshots and delete orphan files. Return the seconds that each table took.
 
     A table with a partition field of hours is compacted up to the present hour. Other processes may append meanwhile.
+    `warehouse`: the directory of one without tags, of which nothing is deleted while a run reads it.
     """
     took: dict[str, float] = {}
     for table in tables:
         began = time.monotonic()
-        done = _compact(lake, table, compaction) | _expire(lake, table, retention)
+        done = _compact(lake, table, compaction)
+        with locked_for_deletion(warehouse) as is_unread:
+            done |= _expire(lake, table, retention) if is_unread else {"expiry": "postponed: a run reads the warehouse"}
         took[table] = time.monotonic() - began
         log(__name__).info("table_maintained", table=table, seconds=round(took[table], 1), **done)
     return took
@@ -77,7 +84,7 @@ def _compact(lake: Lake, table: str, compaction: Compaction) -> dict[str, Any]:
 
 def _expire(lake: Lake, table: str, retention: Retention) -> dict[str, Any]:
     now_ms = wall_clock_ms()
-    committed_ms = lake.position_committed_ms(table)
+    committed_ms = lake.protect_position(table)
     # The newest snapshot with a position never expires, because rows would be appended twice without it.
     before_ms = int(min(now_ms - retention.snapshot_hours * _HOUR_MS, now_ms if committed_ms is None else committed_ms))
     expired = lake.call(

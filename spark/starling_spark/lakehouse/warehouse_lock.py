@@ -7,6 +7,9 @@ import fcntl
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
+from typing import Final
+
+_READERS: Final = ".readers.lock"
 
 
 class WarehouseInUse(Exception):
@@ -31,3 +34,30 @@ def locked_warehouse(directory: Path | None, lock_file: str = ".writer.lock") ->
                 f"another process writes to {directory}: run one job at a time, or use a catalog service"
             ) from cause
         yield
+
+
+@contextmanager
+def locked_for_reading(directory: Path | None) -> Iterator[None]:
+    """Keep `locked_for_deletion` from the directory while the block runs; wait for one that has begun. None: no lock."""
+    if directory is None:
+        yield
+        return
+    directory.mkdir(parents=True, exist_ok=True)
+    with (directory / _READERS).open("w") as lock:
+        fcntl.flock(lock, fcntl.LOCK_SH)
+        yield
+
+
+@contextmanager
+def locked_for_deletion(directory: Path | None) -> Iterator[bool]:
+    """Yield whether files may be deleted: nothing reads the directory, and nothing begins to while the block runs."""
+    if directory is None:
+        yield True
+        return
+    with (directory / _READERS).open("w") as lock:
+        try:
+            fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError:
+            yield False
+            return
+        yield True

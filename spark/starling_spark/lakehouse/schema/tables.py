@@ -61,15 +61,24 @@ class LakeTable:
         return ("hours(received_at)", self.kind)
 
 
+REQUIRED: Final[Mapping[str, str]] = MappingProxyType(
+    {
+        # Rows that Iceberg's writer wrote are staged, and published with their position behind the fence.
+        "write.wap.enabled": "true",
+        # Each commit writes the list of all snapshots again; compressed it is a seventh.
+        "write.metadata.compression-codec": "gzip",
+    }
+)
+"""Iceberg's table properties without which nothing is appended; tables of earlier releases get them."""
+
 PROPERTIES: Final[Mapping[str, str]] = MappingProxyType(
     {
         "format-version": "2",
         # A task writes its own rows: a shuffle costs more than it saves in a small batch, and compaction merges the files.
         "write.distribution-mode": "none",
-        # Rows that Iceberg's writer wrote are staged, and published with their position behind the fence.
-        "write.wap.enabled": "true",
         "write.metadata.delete-after-commit.enabled": "true",
         "write.metadata.previous-versions-max": "50",
+        **REQUIRED,
     }
 )
 """Iceberg's table properties."""
