@@ -96,7 +96,7 @@ def test_each_record_counts_once_whether_the_lake_has_it_or_the_topic_or_both(sp
     topics.into_lake(spark, lake, forget=False)
     topics.send_all(past_feed.given[2 * third :])
     place = WorkerSettings(topics.stack.brokers, topics.stack.registry_url, 60.0, topics.prefix)
-    kept = LakeHistory(spark, lake, topics.prefix)
+    kept = LakeHistory(lake, topics.prefix)
     # The cut lies behind the lake's end, and before it: what comes after it is no part of the past.
     for in_order, takes_all, count, slices in ((False, False, -20, 1), (True, True, -20, 3), (True, False, -third - 20, 1)):
         cut = offsets(past_feed, len(past_feed.given) + count)
@@ -114,7 +114,7 @@ def test_a_record_that_makes_the_fold_raise_changes_nothing_else(
 ) -> None:
     past_feed = happened(5)
     topics.send_all(past_feed.given)
-    kept = LakeHistory(spark, topics.into_lake(spark, forget=False), topics.prefix) if with_lake else None
+    kept = LakeHistory(topics.into_lake(spark, forget=False), topics.prefix) if with_lake else None
     place = WorkerSettings(topics.stack.brokers, topics.stack.registry_url, 60.0, topics.prefix)
     assignment = planned(past_feed, offsets(past_feed, len(past_feed.given)), in_order=True)
     expected = remembered(past_feed, assignment)

@@ -24,6 +24,7 @@ from starling_spark.lakehouse.data_files import RecordsGone
 from starling_spark.lakehouse.fence import LakeFenced
 from starling_spark.lakehouse.iceberg import COMMITS, Lake, LakePositionLost, iceberg_config
 from starling_spark.lakehouse.maintenance import Compaction, Retention, maintain
+from starling_spark.lakehouse.pinned import Pinning, pinned
 from starling_spark.lakehouse.schema.tables import QUARANTINE, TABLES
 from tests.spark.conftest import lake_settings
 
@@ -337,7 +338,12 @@ def test_a_lake_with_its_catalog_in_postgresql(rig: Rig, tmp_path: Path) -> None
             other.write(other.event(name))
         assert other.about("behaviour_events", "files").count() == 5
         passing.append(lambda: maintain(lake, ["behaviour_events"], Retention(0.0, 24.0)))
-        other.write(other.event("F"))
+        with pinned(lake, Pinning("job")) as read:
+            before = read.rows("behaviour_events")
+            other.write(other.event("F"))
+            assert sorted(row["name"] for row in before.collect()) == list("ABCDE")
+            assert other.about("behaviour_events", "refs").count() == 2
+        assert other.about("behaviour_events", "refs").count() == 1
         assert len(done) == 2
         assert other.about("behaviour_events", "files").count() == 2
         assert [row.name for row in other.rows("behaviour_events")] == list("ABCDEF")

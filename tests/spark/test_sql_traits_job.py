@@ -25,7 +25,7 @@ from starling_common.values import deterministic_id
 from starling_common.wire import Registry
 from starling_rules.sql.event_types import Property
 from starling_rules.sql.runs import ACTIVE, FAILED, REFUSED, ScheduledSql, run_id
-from starling_spark.jobs.sql_traits.job import Limits, Place, SqlTraitJob, Stores
+from starling_spark.jobs.sql_traits.job import PINNING, Limits, Place, SqlTraitJob, Stores
 from starling_spark.jobs.sql_traits.plan import PlanRefused, check_plan
 from starling_spark.jobs.sql_traits.results import TABLE, Target
 from starling_spark.jobs.sql_traits.store import TRAITS, VIEWS, Computed, Run, RunStore
@@ -36,6 +36,7 @@ from starling_spark.jobs.sql_traits.views import view_lake
 from starling_spark.kafka.codec import topic_schemas
 from starling_spark.kafka.sinks import Letters
 from starling_spark.lakehouse.iceberg import Lake
+from starling_spark.lakehouse.pinned import pinned
 from tests.conftest import Stack
 from tests.spark.topics import Topics
 
@@ -303,9 +304,10 @@ def test_profiles_are_the_newest_and_runs_read_one_snapshot(rig: Rig) -> None:
 
     rig.add("profile_changes", [change("ann", 1, "free"), change("ann", 3, "pro"), change("bob", 2, "free")])
     rig.add("behaviour_events", [event("ann", 1, 5)])
-    tables = pinned_tables(rig.lake, "acme")
-    rig.add("profile_changes", [change("bob", 9, "pro")])
-    found = {row["user_id"]: json.loads(row["traits"])["plan"] for row in tables["profiles"].collect()}
+    with pinned(rig.lake, PINNING) as lake:
+        tables = pinned_tables(lake, "acme")
+        rig.add("profile_changes", [change("bob", 9, "pro")])
+        found = {row["user_id"]: json.loads(row["traits"])["plan"] for row in tables["profiles"].collect()}
     assert found == {"ann": "pro", "bob": "free"}
     rig.ordered("plan", "SELECT user_id, get_json_object(traits, '$.plan') AS value FROM profiles")
     assert rig.perform() == {ACTIVE: 1}
@@ -484,12 +486,13 @@ REFUSED_PLANS = (
 def test_the_plan_is_refused_without_the_check_of_the_syntax(rig: Rig) -> None:
     rig.lake.ensure("other", columns(user_id=TEXT), (), ())
     session = rig.spark.newSession()
-    for name, rows in pinned_tables(Lake(session, rig.place.namespace), "acme").items():
-        rows.createOrReplaceTempView(name)
     accepted = []
-    for sql in REFUSED_PLANS:
-        statement = session.sql(sql.replace("{lake}", rig.lake.name("x").removesuffix(".x")))
-        with suppress(PlanRefused):
-            check_plan(statement, frozenset(SOURCES.values()))
-            accepted.append(sql)
+    with pinned(Lake(session, rig.place.namespace), PINNING) as lake:
+        for name, rows in pinned_tables(lake, "acme").items():
+            rows.createOrReplaceTempView(name)
+        for sql in REFUSED_PLANS:
+            statement = session.sql(sql.replace("{lake}", rig.lake.name("x").removesuffix(".x")))
+            with suppress(PlanRefused):
+                check_plan(statement, frozenset(SOURCES.values()))
+                accepted.append(sql)
     assert accepted == []

@@ -49,7 +49,7 @@ def feed_read(source: FeedSource, topics: Sequence[str]) -> Iterator[FeedRead]:
     found = decoded(records, _reading(source.wire, topics[0]))
     shaped = _shaped(found.select("record.*", "refused.code"))
     if source.lake is not None and source.lake.exists(LAKE_TABLE):
-        table = source.spark.table(source.lake.name(LAKE_TABLE))
+        table = source.lake.rows(LAKE_TABLE)
         shaped = shaped.unionByName(_shaped(table.withColumn("code", functions.lit(None).cast("string"))))
     shaped = shaped.cache()
     try:

@@ -50,7 +50,7 @@ def progress_read(source: ProgressSource, topic: str) -> Iterator[ProgressRead]:
     reading = Reading(source.wire, topic, types.StructType([columns[name] for name in _FIELDS]))
     found = decoded(records, reading).select("record.*", functions.col("refused.code").alias("refused"))
     if source.lake is not None and source.lake.exists(LAKE_TABLE):
-        table = source.spark.table(source.lake.name(LAKE_TABLE)).select(*_FIELDS)
+        table = source.lake.rows(LAKE_TABLE).select(*_FIELDS)
         found = found.unionByName(table.withColumn("refused", functions.lit(None).cast("string")))
     found = found.cache()
     try:

@@ -55,20 +55,13 @@ def switch(lake: Lake, to: Corrected | None) -> None:
     lake.replace(_TABLE, lake.rows(_TABLE).sparkSession.createDataFrame([(text,)], _COLUMNS))
 
 
-def event_rows(lake: Lake, table: str, *, pinned: bool = False) -> EventRows:
-    """Return rows of `behaviour_events` or `profile_changes`. `origin_*` of a corrected row is the origin of its ingest item.
-
-    `pinned`: those of the current snapshots, also in queries that begin after a commit.
-    """
-    now, own = corrected(lake), _rows(lake, table, pinned=pinned)
+def event_rows(lake: Lake, table: str) -> EventRows:
+    """Return rows of `behaviour_events` or `profile_changes`. `origin_*` of a corrected row is the origin of its ingest item."""
+    now, own = corrected(lake), lake.rows(table)
     if now is None:
         return EventRows(own, None)
     uncovered = own.where(~covered(now.cut, functions.unix_micros("received_at")))
-    return EventRows(uncovered, _rows(lake.sibling(now.name), table, pinned=pinned))
-
-
-def _rows(lake: Lake, table: str, *, pinned: bool) -> DataFrame:
-    return lake.rows(table, lake.snapshot(table) if pinned else None)
+    return EventRows(uncovered, lake.sibling(now.name).rows(table))
 
 
 def covered(cut: Mapping[int, int], received_at: Column) -> Column:

@@ -43,6 +43,10 @@ class LakeSettings(SparkSettings):
     ] = 10_000
     lake_compact_mb: Annotated[int, Field(ge=1, le=4096, description="size in MB of the files that maintenance writes")] = 512
     lake_keep_hours: Annotated[float, Field(gt=0, description="retention of old snapshots")] = 72.0
+    lake_tag_hours: Annotated[
+        float,
+        Field(gt=0, description="maximum time for which a run keeps the snapshots that it reads; a killed run keeps them as long"),
+    ] = 24.0
     lake_orphan_hours: Annotated[
         float, Field(ge=24, description="age at which a file without a snapshot is deleted; a killed driver leaves such files")
     ] = 72.0

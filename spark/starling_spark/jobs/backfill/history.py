@@ -1,12 +1,13 @@
 """Adapter: the records of a partition in the lake, selected by the driver and read row by row in a worker."""
 
 from collections.abc import Callable, Iterable, Iterator, Mapping
-from dataclasses import dataclass
+from contextlib import contextmanager
+from dataclasses import dataclass, replace
 from functools import reduce
 from typing import Any, Final, TypeAlias
 
 import pyarrow as pa
-from pyspark.sql import DataFrame, SparkSession, Window, functions
+from pyspark.sql import DataFrame, Window, functions
 
 from starling_common.failures import is_of_installation, poison
 from starling_rules.events import Reported
@@ -16,11 +17,13 @@ from starling_spark.jobs.backfill.planning import Stretch
 from starling_spark.jobs.backfill.reading import Refuse, ignore
 from starling_spark.lakehouse.iceberg import Lake
 from starling_spark.lakehouse.in_force import PAST_TABLES
+from starling_spark.lakehouse.pinned import Pinning, pinned
 from starling_stream.model.processor import Inbound
 
 Stretches: TypeAlias = Mapping[str, Stretch]
 """Topic -> the offsets that are read from the lake instead of the topic."""
 
+PINNING: Final = Pinning("backfill")
 _TOPICS: Final = tuple(FIELDS)
 _SO_FAR: Final = "so_far"
 
@@ -29,9 +32,15 @@ _SO_FAR: Final = "so_far"
 class LakeHistory:
     """The lake in the driver of the job. `prefix`: of the topic names, for installations that share a broker."""
 
-    spark: SparkSession
     lake: Lake
     prefix: str = ""
+    pinning: Pinning = PINNING
+
+    @contextmanager
+    def pinned(self) -> Iterator["LakeHistory"]:
+        """Yield the lake at the snapshots that are read, which maintenance keeps until the end of the block."""
+        with pinned(self.lake, self.pinning) as lake:
+            yield replace(self, lake=lake)
 
     def ends(self, partition: int) -> dict[str, int]:
         """Return by topic the first offset of that partition that the lake lacks. Raises: LakePositionLost."""
@@ -50,7 +59,7 @@ class LakeHistory:
         return rows.sortWithinPartitions(*order)
 
     def _rows(self, partition: int, topic: str, stretch: Stretch) -> DataFrame:
-        table = self.spark.table(self.lake.name(PAST_TABLES[topic]))
+        table = self.lake.rows(PAST_TABLES[topic])
         first = functions.col("offset") >= stretch.first
         return lake_rows(table, topic, FIELDS[topic], {partition: stretch.end}).where(first)
 

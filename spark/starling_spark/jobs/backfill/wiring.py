@@ -23,6 +23,7 @@ from starling_spark.jobs.backfill.records import Reporter
 from starling_spark.jobs.backfill.settings import BackfillSettings
 from starling_spark.jobs.backfill.topics import BackfillTopics
 from starling_spark.lakehouse.iceberg import Lake, iceberg_config
+from starling_spark.lakehouse.pinned import pinning_of
 from starling_spark.session.spark import open_session
 
 
@@ -61,7 +62,9 @@ def backfill_job(settings: BackfillSettings) -> Iterator[BackfillJob]:
 
 
 def _lake_history(spark: SparkSession, settings: BackfillSettings) -> LakeHistory | None:
-    return LakeHistory(spark, Lake(spark, settings.lake_namespace)) if settings.lake_warehouse else None
+    if not settings.lake_warehouse:
+        return None
+    return LakeHistory(Lake(spark, settings.lake_namespace), pinning=pinning_of(settings, "backfill"))
 
 
 def _cuts(settings: BackfillSettings, progress: Codec) -> list[Cut]:
@@ -97,8 +100,9 @@ def in_a_worker(
 
 
 def _folded_with_lake(assignment: Assignment, lake: LakeHistory, worker: WorkerSettings) -> Folded:
-    rows = lake.rows(assignment.share.number, assignment.from_lake)
-    found = rows.mapInArrow(partial(fold_with_lake, assignment=assignment, settings=worker), SHARE).collect()
+    with lake.pinned() as history:
+        rows = history.rows(assignment.share.number, assignment.from_lake)
+        found = rows.mapInArrow(partial(fold_with_lake, assignment=assignment, settings=worker), SHARE).collect()
     if not found:  # Spark starts no task for an empty selection
         return folded(assignment, worker)
     result: Folded = pickle.loads(found[0]["share"])  # noqa: S301 - pickled by our own worker

@@ -8,7 +8,8 @@ from starling_spark.history.progress import PROGRESS_RECORD, ProgressSource
 from starling_spark.jobs.campaign_report.job import ReportRequest, report
 from starling_spark.jobs.campaign_report.settings import CampaignReportSettings
 from starling_spark.kafka.codec import Wire, topic_schemas
-from starling_spark.lakehouse.iceberg import Lake, iceberg_config
+from starling_spark.lakehouse.iceberg import iceberg_config
+from starling_spark.lakehouse.pinned import reading
 from starling_spark.session.spark import open_session
 
 
@@ -18,11 +19,10 @@ def run_report(settings: CampaignReportSettings, request: ReportRequest) -> Mapp
     Raises: JarMissing, RegistryUnavailable, SchemaMissing, and what `report` raises.
     """
     wire = report_wire(settings)
-    has_lake = bool(settings.lake_warehouse)
-    spark = open_session("campaign-report", settings, iceberg_config(settings) if has_lake else {})
+    spark = open_session("campaign-report", settings, iceberg_config(settings) if settings.lake_warehouse else {})
     try:
-        lake = Lake(spark, settings.lake_namespace) if has_lake else None
-        return report(ProgressSource(spark, settings.kafka.brokers, wire, lake), settings, request)
+        with reading(spark, settings, "campaign-report") as lake:
+            return report(ProgressSource(spark, settings.kafka.brokers, wire, lake), settings, request)
     finally:
         spark.stop()
 

@@ -19,11 +19,13 @@ from starling_spark.jobs.exports.definition import ExportDefinition
 from starling_spark.jobs.exports.sources import BadSource, Source, exported, source_of, within
 from starling_spark.jobs.exports.store import RejectRow, RunRow, RunStore, now
 from starling_spark.lakehouse.iceberg import Lake
+from starling_spark.lakehouse.pinned import PinnedLake, Pinning, pinned
 from starling_spark.lakehouse.positions import from_text, to_text
 from starling_spark.session.failures import first_cause
 from starling_spark.sinks.catalogue import BadDestination, Destination, sink_of
 from starling_spark.sinks.port import RejectedRow, Run, Shape, Sink, SinkRefused, SinkUnavailable, Written, check_rejected
 
+PINNING: Final = Pinning("exports")
 _MOST_MESSAGE: Final = 2_000
 _ARROW: Final = {
     types.StringType: pa.string(),
@@ -74,10 +76,11 @@ class NoTable(Exception):
 class ExportJob:
     """Runs exports. One process at a time runs them."""
 
-    def __init__(self, spark: SparkSession, lake: Lake, exports: Exports) -> None:
+    def __init__(self, spark: SparkSession, lake: Lake, exports: Exports, pinning: Pinning = PINNING) -> None:
         self._spark = spark
         self._lake = lake
         self._exports = exports
+        self._pinning = pinning
         self._store = RunStore(spark, lake)
 
     def run(self, names: Sequence[str], is_stopping: Callable[[], bool], *, from_start: bool = False) -> dict[str, RunRow | None]:
@@ -125,15 +128,16 @@ class ExportJob:
         source = source_of(definition.source)
         if not self._lake.exists(source.table):
             raise NoTable(f"the lake has no table {source.table} yet: start the job `lake`")
-        records = self._lake.rows(source.table)
-        shape = _shape(exported(records, source, definition).schema, source)
-        sink.check(shape)
-        plan = self._planned(name, source, from_start=from_start)
-        if plan is None:
-            return None
-        rows = exported(within(records, from_text(plan.start_offsets), from_text(plan.end_offsets)), source, definition)
-        run = Run(name, plan.run)
-        written = _written(rows, sink, shape, run, definition.max_rejects)
+        with pinned(self._lake, self._pinning) as lake:
+            records = lake.rows(source.table)
+            shape = _shape(exported(records, source, definition).schema, source)
+            sink.check(shape)
+            plan = self._planned(name, lake, source, from_start=from_start)
+            if plan is None:
+                return None
+            rows = exported(within(records, from_text(plan.start_offsets), from_text(plan.end_offsets)), source, definition)
+            run = Run(name, plan.run)
+            written = _written(rows, sink, shape, run, definition.max_rejects)
         sink.complete(shape, run, written)
         rejected = [row for one in written for row in one.rejected]
         self._store.set_rejects(plan, rejected)
@@ -141,12 +145,12 @@ class ExportJob:
         self._store.add(done)
         return done
 
-    def _planned(self, name: str, source: Source, *, from_start: bool) -> RunRow | None:
+    def _planned(self, name: str, lake: PinnedLake, source: Source, *, from_start: bool) -> RunRow | None:
         """Return the run that was interrupted, or a new one; None without new records."""
         fingerprint, runs = self._exports.definitions[name].fingerprint(name), self._store.runs(name)
         if runs and runs[0].state == "running" and runs[0].fingerprint == fingerprint and not from_start:
             return runs[0]
-        reached = self._lake.reached(source.table)
+        reached = lake.reached(source.table)
         last = next((row for row in runs if row.state == "done" and row.fingerprint == fingerprint), None)
         start = {} if from_start or last is None else from_text(last.end_offsets)
         end = {} if reached is None else reached[1]

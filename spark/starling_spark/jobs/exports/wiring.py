@@ -7,6 +7,7 @@ from typing import Final
 from starling_spark.jobs.exports.job import ExportJob, Exports
 from starling_spark.jobs.exports.settings import ExportSettings
 from starling_spark.lakehouse.iceberg import Lake, iceberg_config, local_warehouse
+from starling_spark.lakehouse.pinned import pinning_of
 from starling_spark.lakehouse.warehouse_lock import locked_warehouse
 from starling_spark.session.spark import open_session
 
@@ -20,6 +21,6 @@ def export_job(settings: ExportSettings) -> Iterator[ExportJob]:
     with locked_warehouse(local_warehouse(settings), _LOCK):
         spark = open_session("exports", settings, iceberg_config(settings))
         try:
-            yield ExportJob(spark, Lake(spark, settings.lake_namespace), exports)
+            yield ExportJob(spark, Lake(spark, settings.lake_namespace), exports, pinning_of(settings, "exports"))
         finally:
             spark.stop()

@@ -10,7 +10,8 @@ from starling_common.wire import Registry
 from starling_spark.jobs.replay.place import TOPICS, ReplayContext
 from starling_spark.jobs.replay.settings import ReplaySettings
 from starling_spark.kafka.codec import Wire, topic_schemas
-from starling_spark.lakehouse.iceberg import Lake, iceberg_config
+from starling_spark.lakehouse.iceberg import iceberg_config
+from starling_spark.lakehouse.pinned import reading
 from starling_spark.session.spark import open_session
 
 
@@ -18,10 +19,10 @@ from starling_spark.session.spark import open_session
 def opened(settings: ReplaySettings) -> Iterator[ReplayContext]:
     """Yield the context of a run. Raises: JarMissing, RegistryUnavailable, SchemaMissing."""
     wire = replay_wire(settings)
-    has_lake = bool(settings.lake_warehouse)
-    spark = open_session("replay", settings, iceberg_config(settings) if has_lake else {})
+    spark = open_session("replay", settings, iceberg_config(settings) if settings.lake_warehouse else {})
     try:
-        yield ReplayContext(spark, wire, located(settings), Lake(spark, settings.lake_namespace) if has_lake else None)
+        with reading(spark, settings, "replay") as lake:
+            yield ReplayContext(spark, wire, located(settings), lake)
     finally:
         spark.stop()
 

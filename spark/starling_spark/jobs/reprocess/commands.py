@@ -13,6 +13,7 @@ from starling_spark.jobs.reprocess.plan import Catalog, Plan
 from starling_spark.jobs.reprocess.plan import table as plan_table
 from starling_spark.lakehouse import in_force
 from starling_spark.lakehouse.in_force import EVENT_TABLES
+from starling_spark.lakehouse.pinned import kept, pinning_of
 
 
 @dataclass(frozen=True, slots=True)
@@ -35,7 +36,8 @@ def run(context: RunContext, given: Arguments) -> CommandResult:
     _print_progress(plan)
     window_ms = context.settings.duplicate_window_hours * 3_600_000
     making = Making(context.settings.clock, products_now(context), duplicate_window_ms=window_ms)
-    made = reprocess(context, plan, making, _print_progress)
+    with kept(context.lake, pinning_of(context.settings, "reprocess"), plan.name, plan.snapshots):
+        made = reprocess(context, plan, making, _print_progress)
     counts = ", ".join(f"{count} {outcome}" for outcome, count in made.totals().items())
     return f"{made.name}: {counts}, received up to {format_instant(max(made.cut.values(), default=0) // 1000)}\n", 0
 

@@ -29,8 +29,10 @@ from starling_spark.jobs.sql_traits.tables import SOURCES, NoTables, as_of_ms, p
 from starling_spark.jobs.sql_traits.values import ResultRefused
 from starling_spark.jobs.sql_traits.views import ViewTables
 from starling_spark.lakehouse.iceberg import Lake
+from starling_spark.lakehouse.pinned import Pinning, pinned
 from starling_spark.session.failures import first_cause
 
+PINNING: Final = Pinning("sql-traits")
 _GROUP: Final = "sql-trait"
 _CANCEL_SECONDS: Final = 1.0
 _MOST_MESSAGE: Final = 1_000
@@ -55,6 +57,7 @@ class Place:
     clock: Clock
     orphan_hours: float
     keep_hours: float = 72.0
+    pinning: Pinning = PINNING
 
 
 class Stores(NamedTuple):
@@ -194,15 +197,16 @@ class SqlTraitJob:
         read = tables_read(run.sql)
         session = self._session(run)
         try:
-            lake, used = Lake(session, self._place.namespace), [one for one in event_types if one.table in read]
-            tables = pinned_tables(lake, run.workspace, used)
-            at_ms = as_of_ms(tables, self._place.clock)
-            for name, rows in tables.items():
-                rows.createOrReplaceTempView(name)
-            statement = session.sql(run.sql, {AS_OF: datetime.fromtimestamp(at_ms / 1000, UTC)})
-            scanned = self._checked(statement)
-            with self._time_limit():
-                stored = output.write(run, statement)
+            used = [one for one in event_types if one.table in read]
+            with pinned(Lake(session, self._place.namespace), self._place.pinning) as lake:
+                tables = pinned_tables(lake, run.workspace, used)
+                at_ms = as_of_ms(tables, self._place.clock)
+                for name, rows in tables.items():
+                    rows.createOrReplaceTempView(name)
+                statement = session.sql(run.sql, {AS_OF: datetime.fromtimestamp(at_ms / 1000, UTC)})
+                scanned = self._checked(statement)
+                with self._time_limit():
+                    stored = output.write(run, statement)
         except (AnalysisException, ParseException, PlanRefused, ResultRefused) as error:
             raise NotRun(REFUSED, _place(error, run.sql) + first_cause(error)) from error
         except (PySparkException, Py4JError, NoTables) as error:

@@ -12,6 +12,7 @@ from starling_rules.sql.tables import ACCOUNTS, EVENTS, MEMBERSHIP_CHANGES, PROF
 from starling_spark.jobs.sql_traits.typed import typed
 from starling_spark.lakehouse.iceberg import Lake
 from starling_spark.lakehouse.in_force import event_rows
+from starling_spark.lakehouse.pinned import PinnedLake
 
 SOURCES: Final[Mapping[str, str]] = {
     EVENTS: "behaviour_events",
@@ -25,7 +26,7 @@ class NoTables(Exception):
     """The lake lacks a table; the text names it and the cure."""
 
 
-def pinned_tables(lake: Lake, workspace: str, event_types: Iterable[EventType] = ()) -> Mapping[str, DataFrame]:
+def pinned_tables(lake: PinnedLake, workspace: str, event_types: Iterable[EventType] = ()) -> Mapping[str, DataFrame]:
     """Return the tables of a workspace as of now: later commits do not change them. Raises: NoTables.
 
     `event_types`: those whose tables are returned too.
@@ -39,7 +40,7 @@ def pinned_tables(lake: Lake, workspace: str, event_types: Iterable[EventType] =
         EVENTS: _events(lake, SOURCES[EVENTS], workspace),
         PROFILES: _newest(changes),
         ACCOUNTS: _accounts(changes),
-        MEMBERSHIP_CHANGES: lake.rows(table, lake.snapshot(table)).where(_is_in(workspace)),
+        MEMBERSHIP_CHANGES: lake.rows(table).where(_is_in(workspace)),
     }
     tables = {name: rows.select(*TABLES[name]) for name, rows in found.items()}
     return tables | {one.table: _of_type(tables[EVENTS], one) for one in event_types}
@@ -59,7 +60,7 @@ def _of_type(events: DataFrame, event_type: EventType) -> DataFrame:
 
 
 def _events(lake: Lake, table: str, workspace: str) -> DataFrame:
-    rows = event_rows(lake, table, pinned=True)
+    rows = event_rows(lake, table)
     own = rows.own.where(_is_in(workspace))
     if rows.corrected is None:
         return own

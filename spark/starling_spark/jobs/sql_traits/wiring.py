@@ -13,6 +13,7 @@ from starling_spark.jobs.sql_traits.store import VIEWS, RunStore
 from starling_spark.kafka.codec import topic_schemas
 from starling_spark.kafka.sinks import Letters
 from starling_spark.lakehouse.iceberg import iceberg_config, local_warehouse
+from starling_spark.lakehouse.pinned import pinning_of
 from starling_spark.lakehouse.warehouse_lock import locked_warehouse
 from starling_spark.session.spark import open_session
 
@@ -29,7 +30,12 @@ def sql_trait_job(settings: SqlTraitsSettings) -> Iterator[SqlTraitJob]:
     database = Database(settings.cassandra)
     with locked_warehouse(local_warehouse(settings), _LOCK):
         place = Place(
-            settings.lake_namespace, _target(settings), settings.clock, settings.lake_orphan_hours, settings.lake_keep_hours
+            settings.lake_namespace,
+            _target(settings),
+            settings.clock,
+            settings.lake_orphan_hours,
+            settings.lake_keep_hours,
+            pinning_of(settings, "sql-traits"),
         )
         seconds = settings.sql_traits_max_minutes * 60
         limits = Limits(settings.sql_traits_max_bytes, settings.sql_traits_max_users, seconds, settings.sql_views_max_rows)
