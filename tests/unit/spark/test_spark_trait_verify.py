@@ -177,7 +177,7 @@ def test_a_full_window_without_late_matches_has_no_margin() -> None:
 
 @pytest.mark.parametrize(
     ("measure", "window", "more"),
-    [("count", ["9d", "2d"], {}), ({"avg": "n"}, "9d", {"amounts": [1.0]}), ({"last": "n"}, "9d", {}), ({"first": "n"}, "9d", {})],
+    [("count", ["9d", "2d"], {}), ({"avg": "n"}, "9d", {"amounts": [1.0]}), ({"last": "n"}, "9d", {}), ("first_time", "9d", {})],
 )
 def test_no_bound_is_invented(measure: object, window: object, more: Mapping[str, Any]) -> None:
     measured, facts = approximate(measure, fact(LOW, 5, matches=5, **more), fact(WIDE, 9, matches=9, **more), window)

@@ -28,7 +28,7 @@ _ROUNDING: Final = 1e-9
 _MUCH_BYTES: Final = 64 << 10
 """The language keeps fewer values one by one where they are larger than about three times this."""
 _COUNTS: Final = frozenset({"count", "distinct", "days"})
-_ONE_SIDED: Final = frozenset({"count", "days", "distinct", "min", "max", "first_time"})
+_ONE_SIDED: Final = frozenset({"count", "days", "distinct", "min", "max"})
 """Measures of which further matches change the value in one direction."""
 
 Fact = Mapping[str, Any]
@@ -154,6 +154,8 @@ def _bounds(measure: Measure, low: Fact | None, wide: Fact | None) -> tuple[floa
     if measure.name == "percentile":
         amounts = [*_amounts(low), *_amounts(wide)]
         return (min(amounts), max(amounts)) if amounts else None
+    if measure.name == "first_time":
+        return None  # a full window may report a later match of the same part
     values = [_side(measure, low), _side(measure, wide)]
     if (0 if low is None else low["matches"]) == (0 if wide is None else wide["matches"]):
         least = most = values[0]
