@@ -8,7 +8,8 @@ from starling_common.wire import Registry
 from starling_spark.jobs.trait_verify.context import TOPICS, VerifyContext
 from starling_spark.jobs.trait_verify.settings import TraitVerifySettings
 from starling_spark.kafka.codec import Wire, topic_schemas
-from starling_spark.lakehouse.iceberg import Lake, iceberg_config
+from starling_spark.lakehouse.iceberg import iceberg_config
+from starling_spark.lakehouse.pinned import reading
 from starling_spark.session.spark import open_session
 
 
@@ -16,10 +17,10 @@ from starling_spark.session.spark import open_session
 def opened(settings: TraitVerifySettings) -> Iterator[VerifyContext]:
     """Yield the context of a run. Raises: JarMissing, RegistryUnavailable, SchemaMissing."""
     wire = verify_wire(settings)
-    has_lake = bool(settings.lake_warehouse)
-    spark = open_session("trait-verify", settings, iceberg_config(settings) if has_lake else {})
+    spark = open_session("trait-verify", settings, iceberg_config(settings) if settings.lake_warehouse else {})
     try:
-        yield VerifyContext(spark, wire, settings, Lake(spark, settings.lake_namespace) if has_lake else None)
+        with reading(spark, settings, "trait-verify") as lake:
+            yield VerifyContext(spark, wire, settings, lake)
     finally:
         spark.stop()
 
