@@ -16,7 +16,7 @@ from starling_items.profile import Changed, Computation, Profile, set_computed
 def fold_computed(computed: Mapping[str, Any], key: bytes, profile: Profile) -> Outcome[Fields | None]:
     """Apply an `AggregateComputed`; return its `ProfileChanged`, or Done(None) if the trait already has that value.
 
-    The profile changes only if the result is Done. Skipped: a newer computation is in force.
+    The profile changes only if the result is Done. Skipped: this computation or a newer one is in force.
     """
     if key != record_key(computed["workspace"], computed["user_id"]):
         return Refused("wrong_key", f"key: is {key[:200]!r}, not that of the user in the record: write it with the user's own key")
@@ -27,7 +27,7 @@ def fold_computed(computed: Mapping[str, Any], key: bytes, profile: Profile) -> 
     value = _value(computed["value"])
     if isinstance(value, Refused):
         return value
-    computation = Computation(computed["trait_version"], computed["as_of"])
+    computation = Computation(computed["trait_version"], computed["as_of"], computed["epoch"], computed["sequence"])
     folded = set_computed(profile, computed["trait_key"], value, computation)
     if not isinstance(folded, Changed):
         return folded

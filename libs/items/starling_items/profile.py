@@ -35,10 +35,22 @@ A new `FORMAT` leaves it unchanged until the release after its own.
 
 
 class Computation(msgspec.Struct, array_like=True, frozen=True):
-    """The computation in force of a computed trait: the version of its definition, and the stream time of its value."""
+    """The computation in force of a computed trait: the version of its definition, and the stream time of its value.
+
+    `epoch` and `sequence` order the values of a version; both are 0 of a producer that does not count. States that were stored
+    without them have 0, and a release before them ignores both.
+    """
 
     version: int
     as_of_ms: int
+    epoch: int = 0
+    sequence: int = 0
+
+    def is_outdated_by(self, held: "Computation") -> bool:
+        """Return whether this value is a repetition, or older than the held one. Without counting the stream time decides."""
+        if self.epoch or self.sequence:
+            return (self.version, self.epoch, self.sequence) <= (held.version, held.epoch, held.sequence)
+        return (self.version, self.as_of_ms) < (held.version, held.as_of_ms)
 
 
 class Profile(msgspec.Struct, array_like=True):
@@ -123,10 +135,10 @@ def merge_traits(traits_json: str, sent: Mapping[str, Any]) -> Changed | Refused
 def set_computed(profile: Profile, key: str, value: Any, computation: Computation) -> Changed | Refused | Skipped:
     """Return the traits with a new value of a computed trait (None removes it); no names if the value is unchanged.
 
-    Skipped if a newer computation is in force: a record can be read again after a newer one.
+    Skipped if this computation or a newer one is in force: a record can be written again, or read again after a newer one.
     """
     in_force = profile.computations.get(key)
-    if in_force is not None and (computation.version, computation.as_of_ms) < (in_force.version, in_force.as_of_ms):
+    if in_force is not None and computation.is_outdated_by(in_force):
         return Skipped("older_computation")
     traits: Json = msgspec.json.decode(profile.traits_json)
     computed: Json = traits.get(RESERVED_TRAIT, {})

@@ -27,7 +27,7 @@ class NormalizerDependencies:
     """The functions on which the normalizer depends."""
 
     count: Callable[[str, str], None]
-    """Counts one ingest record by its source topic and its outcome."""
+    """Counts one record by its source topic and its outcome."""
     now_ms: Callable[[], int]
     """Returns the wall clock."""
     problem: Callable[[], str | None]
@@ -104,13 +104,18 @@ class Normalizer(WithoutPlan[Profile]):
 
     def _process_computed(self, record: Inbound, unit: Unit[Profile]) -> None:
         profile = unit.get(record.key) or Profile()
+        outcome = "OUTDATED"
         match fold_computed(record.value, record.key, profile):
             case Done(changed):
                 unit.put(record.key, profile, None)
+                outcome = "UNCHANGED"
                 if changed is not None:
+                    outcome = "CHANGED"
                     self._emit_event(unit, record, PROFILE, changed, _headers(record, record.value))
             case Refused(code, message):
                 unit.refuse(record, code, message)
+                outcome = "REFUSED"
+        self._count(record.topic, outcome)
 
     def _emit_event(self, unit: Unit[Profile], record: Inbound, topic: str, value: events.Fields, headers: Headers) -> None:
         """Emit a record with its order, by which every later stage merges the two event topics."""

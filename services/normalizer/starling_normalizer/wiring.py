@@ -4,7 +4,7 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from functools import cache
 
-from starling_common.kafka.topics import BEHAVIOUR, OUTCOMES, PRODUCTS, PROFILE, load_catalogue
+from starling_common.kafka.topics import AGGREGATES, BEHAVIOUR, OUTCOMES, PRODUCTS, PROFILE, load_catalogue
 from starling_common.telemetry.metrics import Metrics
 from starling_common.time.instants import wall_clock_ms
 from starling_common.wire import Codec, Registry
@@ -42,9 +42,12 @@ def _codecs(registry: Registry) -> Callable[[str], Codec]:
 
 def _counter(metrics: Metrics) -> Callable[[str, str], None]:
     items = metrics.counter("starling_normalizer_items_total")
+    computed = metrics.counter("starling_normalizer_computed_total")
 
     @cache
     def series(topic: str, outcome: str) -> Callable[[], None]:
+        if topic == AGGREGATES:
+            return computed.labels(outcome).inc
         return items.labels(topic.partition(".")[2], outcome).inc
 
     return lambda topic, outcome: series(topic, outcome)()

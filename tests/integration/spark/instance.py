@@ -17,7 +17,7 @@ from confluent_kafka import OFFSET_BEGINNING, Consumer, KafkaException, Message,
 from confluent_kafka.admin import AdminClient
 from confluent_kafka.cimpl import NewTopic
 
-from starling_common.kafka.clients import consumer_config, producer_config
+from starling_common.kafka.clients import committed, consumer_config, producer_config
 from starling_common.testing import free_port
 from starling_common.values import record_key
 from starling_common.wire import Codec, Registry
@@ -206,7 +206,7 @@ class Instance:
         consumer = Consumer(consumer_config(self.brokers, self.group))
         try:
             wanted = [TopicPartition(topic, number) for topic, number in self._ends()]
-            return {(found.topic, found.partition): found.offset for found in consumer.committed(wanted, timeout=10)}
+            return {(found.topic, found.partition): found.offset for found in committed(consumer, wanted, 60)}
         finally:
             consumer.close()
 

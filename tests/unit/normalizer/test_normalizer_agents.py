@@ -293,6 +293,32 @@ def test_a_newer_definition_wins_whatever_its_time(bench: Bench) -> None:
     assert [json.loads(change["traits"])["computed"]["orders"] for change in bench.take(PROFILE)] == ["a", "b"]
 
 
+def test_repeated_values_and_those_of_a_replaced_process_change_nothing(bench: Bench) -> None:
+    """All values have one stream time; the process of epoch 7 is replaced by that of epoch 8, and still publishes."""
+    for value, epoch, sequence in [
+        ("1", 7, 1),
+        ("1", 8, 1),
+        ("2", 8, 2),
+        ("1", 7, 1),
+        ("5", 7, 2),
+        ("1", 8, 1),
+        ("3", 8, 5),
+        ("3", 8, 6),
+    ]:
+        bench.compute(value, 10, epoch=epoch, sequence=sequence)
+    assert [json.loads(change["traits"])["computed"]["orders"] for change in bench.take(PROFILE)] == [1, 2, 3]
+    outcomes = ["CHANGED", "UNCHANGED", "CHANGED", "OUTDATED", "OUTDATED", "OUTDATED", "CHANGED", "UNCHANGED"]
+    assert bench.counted == [(AGGREGATES, outcome) for outcome in outcomes]
+
+
+def test_a_record_of_a_producer_without_epochs_is_read(bench: Bench) -> None:
+    """Its writer's schema ends before the epoch."""
+    bench.compute("1", 10)
+    bench.compute("2", 10, epoch=7, sequence=1)
+    bench.compute("3", 11)
+    assert [json.loads(change["traits"])["computed"]["orders"] for change in bench.take(PROFILE)] == [1, 2, 3]
+
+
 def test_an_identify_leaves_computed_traits_alone(bench: Bench) -> None:
     bench.compute("3", 10)
     bench.send("identify", {"traits": {"plan": "pro"}})
@@ -314,6 +340,7 @@ def test_a_computed_trait_that_is_none_goes_to_the_dead_letters(bench: Bench, fi
     assert [refusal.code for refusal in bench.task.refusals] == [code]
     assert bench.task.outputs == []
     assert bench.task.states() == {}
+    assert bench.counted == [(AGGREGATES, "REFUSED")]
 
 
 def test_computed_traits_do_not_move_the_event_clock() -> None:

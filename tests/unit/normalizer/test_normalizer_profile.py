@@ -32,7 +32,7 @@ def test_the_stored_form_gives_back_the_profile() -> None:
         anonymous_ids=["a-1", "a-2"],
         group_id="acme",
         seen=SeenMessages(b"\xff" * 8 + (5).to_bytes(8, "big"), bytes(4) + (8).to_bytes(4, "big")),
-        computations={"vip": Computation(2, 1_767_225_600_000)},
+        computations={"vip": Computation(2, 1_767_225_600_000), "n": Computation(1, 5, 1_767_225_600, 9)},
     )
     assert decode_profile(encode_profile(profile)) == profile
     assert decode_profile(encode_profile(Profile())) == Profile()
@@ -152,3 +152,49 @@ def test_a_computed_trait_is_set_changed_and_removed() -> None:
 def test_an_older_computation_is_passed_over(computation: Computation, older: bool) -> None:
     profile = Profile(traits_json='{"computed":{"n":1}}', computations={"n": Computation(2, 10)})
     assert isinstance(set_computed(profile, "n", 5, computation), Skipped) is older
+
+
+@pytest.mark.parametrize(
+    ("computation", "outdated"),
+    [
+        (Computation(2, 10, 7, 3), True),
+        (Computation(2, 99, 7, 3), True),
+        (Computation(2, 99, 7, 2), True),
+        (Computation(2, 99, 6, 9), True),
+        (Computation(1, 99, 9, 9), True),
+        (Computation(2, 10, 7, 4), False),
+        (Computation(2, 10, 8, 0), False),
+        (Computation(3, 10, 1, 1), False),
+    ],
+)
+def test_a_value_of_a_lower_epoch_or_sequence_and_a_repeated_one_are_passed_over(computation: Computation, outdated: bool) -> None:
+    profile = Profile(traits_json='{"computed":{"n":1}}', computations={"n": Computation(2, 10, 7, 3)})
+    assert isinstance(set_computed(profile, "n", 5, computation), Skipped) is outdated
+
+
+@pytest.mark.parametrize(
+    ("held", "computation", "outdated"),
+    [
+        (Computation(2, 10), Computation(2, 9, 7, 1), False),
+        (Computation(2, 10, 7, 3), Computation(2, 10), False),
+        (Computation(2, 10, 7, 3), Computation(2, 9), True),
+        (Computation(2, 10, 7, 3), Computation(1, 11), True),
+    ],
+)
+def test_without_counting_the_stream_time_decides(held: Computation, computation: Computation, outdated: bool) -> None:
+    profile = Profile(traits_json='{"computed":{"n":1}}', computations={"n": held})
+    assert isinstance(set_computed(profile, "n", 5, computation), Skipped) is outdated
+
+
+class ComputationBefore(msgspec.Struct, array_like=True, frozen=True):
+    """The computation of the release before epochs."""
+
+    version: int
+    as_of_ms: int
+
+
+def test_a_release_without_epochs_reads_a_computation_with_them() -> None:
+    stored = msgspec.msgpack.encode({"vip": Computation(2, 1000, 1_767_225_600, 9)})
+    found = msgspec.msgpack.decode(stored, type=dict[str, ComputationBefore])
+    assert found == {"vip": ComputationBefore(2, 1000)}
+    assert msgspec.msgpack.decode(msgspec.msgpack.encode(found), type=dict[str, Computation]) == {"vip": Computation(2, 1000)}

@@ -1,11 +1,13 @@
 """The output of a partition for each micro-batch."""
 
+import copy
 from typing import Any
 
+import msgspec
 import pytest
 
 from starling_spark.jobs.profiles.fold import folding
-from starling_spark.jobs.profiles.fold.folding import Chunk
+from starling_spark.jobs.profiles.fold.folding import Chunk, Clock
 from tests.unit.spark.keeping import DAY_MS, ORDERS, START_MS, Partition, defined, event, values
 
 SPENT_30D = {"event": "Order Completed", "measure": {"sum": "revenue"}, "within": "30d"}
@@ -74,6 +76,31 @@ def test_an_event_from_the_future_counts_when_its_time_has_come() -> None:
     assert partition.batch([], START_MS + 59_999) == []
     assert values(partition.batch([], START_MS + 60_000)) == {("ann", "orders"): 1}
     assert values(partition.batch([], START_MS + 60_000 + 30 * DAY_MS))["ann", "orders"] == 0
+
+
+def test_each_value_of_a_user_has_a_higher_sequence_also_after_its_state_was_deleted() -> None:
+    partition = Partition(defined("spent", SPENT_30D))
+    published = partition.batch([order("ann", START_MS, revenue=1)]) + partition.batch([order("ann", START_MS + 1, revenue=1)])
+    assert partition.batch([], START_MS + 2) == []
+    published += partition.batch([], START_MS + 40 * DAY_MS)
+    assert partition.store.users == {}
+    published += partition.batch([order("ann", START_MS + 40 * DAY_MS, revenue=1)])
+    assert [(one.value, one.sequence) for one in published] == [("1.0", 1), ("2.0", 2), (None, 3), ("1.0", 4)]
+
+
+def test_a_repeated_micro_batch_has_the_same_sequences() -> None:
+    partition = Partition(defined("orders", ORDERS), defined("spent", SPENT_30D))
+    partition.batch([order("ann", START_MS, revenue=1)])
+    kept = copy.deepcopy(partition.store)
+    events = [order("bob", START_MS + 1, revenue=1), order("ann", START_MS + 2)]
+    first = {(one.user, one.trait.key, one.value, one.sequence) for one in partition.batch(events)}
+    partition.store = kept
+    assert first == {(one.user, one.trait.key, one.value, one.sequence) for one in partition.batch(reversed(events))}
+
+
+def test_a_clock_that_was_stored_without_a_sequence_starts_with_none() -> None:
+    stored = msgspec.msgpack.encode([START_MS, "c", 7, [], False, None])
+    assert msgspec.msgpack.decode(stored, type=Clock) == Clock(START_MS, "c", 7, set(), is_new=False)
 
 
 def test_received_at_grows_with_every_value_even_when_the_wall_clock_goes_back() -> None:

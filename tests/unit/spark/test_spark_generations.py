@@ -5,10 +5,11 @@ from pathlib import Path
 import pytest
 
 from starling_spark.directories import LocalDirectory
-from starling_spark.jobs.profiles.query.generations import Generations
+from starling_spark.jobs.profiles.query.generations import Generation, Generations, TakenOver
 from tests.unit.spark.keeping import ORDERS, defined
 
 LAYOUT = "layout"
+NOW_MS = 1_767_225_600_000
 OLD = (defined("n", ORDERS), defined("m", ORDERS))
 NEW = (defined("n", {"event": "Refund"}, ORDERS), defined("m", ORDERS), defined("k", ORDERS))
 
@@ -62,3 +63,47 @@ def test_the_state_of_a_silent_query_is_not_read_without_the_former_one(tmp_path
     (silent.directory / "commits").make()
     (silent.directory / "commits").write("0", "")
     assert not (made.open("new", LAYOUT, NEW, live=True).directory / "commits").exists()
+
+
+def in_force(generations: Generations) -> Generation:
+    found = generations.in_force(LAYOUT)
+    assert found is not None
+    return found
+
+
+def test_each_driver_has_a_higher_epoch_also_when_the_wall_clock_goes_back(generations: Generations) -> None:
+    assert in_force(generations).epoch == 0
+    epochs = [
+        generations.take_over(in_force(generations), now_ms).epoch for now_ms in (NOW_MS, NOW_MS, NOW_MS - 60_000, NOW_MS + 9_000)
+    ]
+    assert epochs == [1_767_225_600, 1_767_225_601, 1_767_225_602, 1_767_225_609]
+    assert in_force(generations).epoch == epochs[-1]
+
+
+def test_the_query_that_takes_over_has_a_higher_epoch_than_the_former_one(generations: Generations) -> None:
+    former = generations.take_over(in_force(generations), NOW_MS)
+    generations.make_live(generations.open("new", LAYOUT, NEW, live=False), former, 3)
+    newer = generations.take_over(in_force(generations), NOW_MS - 60_000)
+    changed = frozenset({("w", "n"), ("w", "k")})
+    assert (newer.name, newer.visits, newer.changed, newer.epoch) == ("new", 3, changed, former.epoch + 1)
+    assert (in_force(generations).name, in_force(generations).epoch) == ("new", newer.epoch)
+
+
+def test_a_driver_notices_that_it_was_replaced(generations: Generations) -> None:
+    former = generations.take_over(in_force(generations), NOW_MS)
+    generations.check(former)
+    second = generations.take_over(in_force(generations), NOW_MS)
+    with pytest.raises(TakenOver, match=r"epoch 1767225601, here 1767225600"):
+        generations.check(former)
+    generations.check(second)
+    generations.make_live(generations.open("new", LAYOUT, NEW, live=False), second, 3)
+    generations.complete(generations.take_over(in_force(generations), NOW_MS))
+    with pytest.raises(TakenOver):
+        generations.check(second)
+
+
+def test_the_checkpoint_of_a_release_without_epochs_goes_on(generations: Generations, tmp_path: Path) -> None:
+    live = LocalDirectory(tmp_path / "old")
+    live.write("live.json", '{"number": 1, "visits": 0, "changed": []}')
+    taken = generations.take_over(in_force(generations), NOW_MS)
+    assert (taken.name, taken.number, taken.is_complete, taken.epoch) == ("old", 1, True, NOW_MS // 1000)

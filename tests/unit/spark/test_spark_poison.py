@@ -226,7 +226,7 @@ def test_the_job_writes_the_dead_letter_of_an_event_that_it_cannot_fold(monkeypa
         transform.Job(transform.Topics("events", "clock", "aggregates", "dlq"), wire, Clock.EVENT, (defined("n", ORDERS),))
     )
     processor._store, processor._plans, processor._published_to = partition.store, partition.plans, {}
-    processor._encode = computed_encoder(wire.codec("aggregates"))
+    processor._encode = computed_encoder(wire.codec("aggregates"), 1)
     fold = MeasurePlan.fold
 
     def fragile(measures: MeasurePlan, state: Any, happened: tuple[int, Any], now: int) -> None:

@@ -87,11 +87,11 @@ def test_the_wall_clock_is_the_time_of_receipt_or_a_heartbeat_and_never_before_t
 
 def computed(**changed: Any) -> Computed:
     (trait,) = traits(defined("n", ORDERS))
-    return Computed("w/ä/1", trait, "3", START_MS, 17, "c")._replace(**changed)
+    return Computed("w/ä/1", trait, "3", START_MS, 17, "c", 9)._replace(**changed)
 
 
 CODEC = Wire("http://127.0.0.1:1", (TopicSchema("t", "AggregateComputed", 7),)).codec("t")
-ENCODE = computed_encoder(CODEC)
+ENCODE = computed_encoder(CODEC, 1_767_225_600)
 
 
 def published(**changed: Any) -> dict[str, Any]:
@@ -102,6 +102,7 @@ def test_a_record_names_its_user_and_trait() -> None:
     found = published()
     assert (found["workspace"], found["user_id"], found["trait_key"], found["trait_version"]) == ("w", "ä/1", "n", 1)
     assert (found["value"], found["as_of"], found["received_at"], found["correlation_id"]) == ("3", START_MS, 17, "c")
+    assert (found["epoch"], found["sequence"]) == (1_767_225_600, 9)
     assert published(value=None)["value"] is None
     assert published(value="0.5")["value"] == "0.5"
     assert CODEC.encode(found) == ENCODE(computed())

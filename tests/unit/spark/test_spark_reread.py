@@ -13,7 +13,7 @@ import pytest
 from prometheus_client import CollectorRegistry
 
 from starling_common.failpoints.ending import Ending
-from starling_common.outcome import Refused
+from starling_common.outcome import Done, Refused
 from starling_common.settings import Clock
 from starling_common.telemetry.metrics import Metrics
 from starling_common.values import split_key
@@ -68,6 +68,10 @@ class Installation:
         self.reached = 0
         """The reads of the history that the silent query has folded."""
         self.visits_left = 0
+        self.epoch = 0
+        """Of the driver."""
+        self.changes: list[tuple[str, str, Any]] = []
+        """(user, trait, value) of each change of a profile."""
 
     def define(self, key: str, document: Mapping[str, Any]) -> None:
         """A new trait, or a new version."""
@@ -86,6 +90,7 @@ class Installation:
 
     def start(self) -> None:
         """A query of the definitions in force: all that the topics have is its first micro-batch."""
+        self.epoch += 1
         self.query = Partition(*self.definitions.in_force(), published_to_ms=self.published_to_ms)
         if self.events_are_deleted:
             self.query.store.published.extend(self.profiles)
@@ -106,6 +111,7 @@ class Installation:
 
     def hand_over(self, former: Definitions, visits: int, read: Read) -> None:
         """The silent query publishes from the micro-batch on that has the rest of the history and `read`."""
+        self.epoch += 1
         known = set(former.in_force())
         changed = frozenset((one.workspace, one.key) for one in self.definitions.in_force() if one not in known)
         self.query, self.query.published_to_ms = self.silent, self.published_to_ms
@@ -133,10 +139,25 @@ class Installation:
         self.query.store = kept
 
     def restart(self) -> None:
-        """The micro-batch is done again."""
+        """The micro-batch is done again, by another driver."""
+        self.epoch += 1
         self._publish(self.query.batch(*self.history[-1]))
 
-    def _publish(self, computed: Sequence[Computed]) -> None:
+    def suspend(self, read: Read) -> tuple[Sequence[Computed], int]:
+        """Return what the driver is about to publish, and its epoch; the state is as before the micro-batch."""
+        self.history.append(read)
+        kept, self.query.store = self.query.store, copy.deepcopy(self.query.store)
+        computed = self.query.batch(*read)
+        self.query.store = kept
+        return computed, self.epoch
+
+    def wake(self, computed: Sequence[Computed], epoch: int) -> None:
+        """A driver that was suspended, and replaced, publishes its micro-batch: the profiles do not change."""
+        before = len(self.changes)
+        self._publish(computed, epoch)
+        assert self.changes[before:] == []
+
+    def _publish(self, computed: Sequence[Computed], epoch: int | None = None) -> None:
         for one in computed:
             self.published_to_ms = max(self.published_to_ms, one.as_of)
             workspace, user_id = split_key(one.user.encode())
@@ -150,9 +171,13 @@ class Installation:
                 "value": one.value,
                 "as_of": one.as_of,
                 "correlation_id": one.correlation_id,
+                "epoch": self.epoch if epoch is None else epoch,
+                "sequence": one.sequence,
             }
             outcome = fold_computed(record, one.user.encode(), self.profiles.setdefault(one.user, Profile()))
             assert not isinstance(outcome, Refused)
+            if isinstance(outcome, Done) and outcome.value is not None:
+                self.changes.append((user_id, one.trait.key, one.value))
 
     def differences(self) -> list[tuple[str, str, Any, Any]]:
         """(user, trait, value, expected) wherever a profile is not what all events of the topic come to; None and 0 are one."""
@@ -376,6 +401,18 @@ class Life:
             self.change()
             self.installation.start()
 
+    def suspend(self) -> None:
+        """A driver is suspended before it publishes; another one takes over, and the first one goes on a little later."""
+        chance, suspended = self.chance, self.installation.suspend(self.read())
+        if chance.random() < 0.5:
+            self.installation.restart()
+        else:
+            self.change()
+            self.installation.start()
+        for _ in range(chance.choice([0, 1, 3])):
+            self.installation.take(self.read())
+        self.installation.wake(*suspended)
+
     def reread(self) -> None:
         """Under changed definitions, at times without old records, at times twice since the first one was killed."""
         chance, history = self.chance, self.installation.history
@@ -431,6 +468,8 @@ def test_profiles_equal_a_fold_over_all_events_whenever_traits_change(seed: int)
             life.installation.take(life.read())
         elif step < 0.7:
             life.crash()
+        elif step < 0.8:
+            life.suspend()
         else:
             life.reread()
             changed += sum(life.installation.profiles[name].traits_json != text for name, text in before.items())

@@ -93,7 +93,8 @@ class Clock(msgspec.Struct, array_like=True):
     """The state of a bucket. `received_at` (microseconds) of the last published value; it strictly increases.
 
     `is_new`: the store has no user yet, so no lookup is needed, and earlier queries may have published outdated values. Most of a
-    history is read in this state. `silence`: the bucket catches up, or visits its users after that.
+    history is read in this state. `silence`: the bucket catches up, or visits its users after that. `sequence`: the number of
+    micro-batches that published a value. It orders the values of each user and trait, also after a state was deleted.
     """
 
     now_ms: int = 0
@@ -102,10 +103,14 @@ class Clock(msgspec.Struct, array_like=True):
     slots: set[Slot] = msgspec.field(default_factory=set)
     is_new: bool = True
     silence: Silence | None = None
+    sequence: int = 0
 
 
 class Computed(NamedTuple):
-    """A value to publish, as JSON text; `as_of` is the stream time, `received_at` the wall clock in microseconds."""
+    """A value to publish, as JSON text; `as_of` is the stream time, `received_at` the wall clock in microseconds.
+
+    `sequence`: greater than that of each former value of this user and trait. A repeated micro-batch has the same.
+    """
 
     user: str
     trait: Trait
@@ -113,6 +118,7 @@ class Computed(NamedTuple):
     as_of: int
     received_at: int
     correlation_id: str
+    sequence: int
 
 
 class Store(Protocol):
@@ -329,7 +335,7 @@ class BucketFold:
         self._open_slots()
         published = self._take_published() | self._visit()
         clock.received_at = max(clock.received_at, wall_clock_micros - 1)
-        names = list(self._touched)
+        names, sequence = list(self._touched), clock.sequence + 1
         for number, (name, correlation_id) in enumerate(self._touched.items()):
             yield from self._make_room(MAX_USERS_IN_MEMORY)
             if number % _READ_AHEAD == 0:
@@ -341,7 +347,8 @@ class BucketFold:
                 continue
             for index, text in values + _withdrawn(user, values, failed) if name in published else values:
                 clock.received_at += 1
-                yield Computed(name, user.plan.traits[index], text, clock.now_ms, clock.received_at, correlation_id)
+                clock.sequence = sequence
+                yield Computed(name, user.plan.traits[index], text, clock.now_ms, clock.received_at, correlation_id, sequence)
             for index, cause in failed.items():
                 yield Unfoldable(name, clock.now_ms, correlation_id, _of_trait(user.plan.traits[index], cause))
             self._file(name, user.traits)

@@ -29,8 +29,11 @@ _SCHEMA: Final = pa.schema(
 RECORDS_PER_PACK: Final = 5_000
 
 
-def computed_encoder(codec: Codec) -> Callable[[Computed], bytes]:
-    """Return a function to the bytes of an `AggregateComputed` record. A repetition after a crash has the same `event_id`."""
+def computed_encoder(codec: Codec, epoch: int) -> Callable[[Computed], bytes]:
+    """Return a function from a value to the bytes of an `AggregateComputed` record of an epoch.
+
+    A repetition after a crash has the same `event_id` and sequence.
+    """
     parts = record_parts(
         codec,
         ("received_at",),
@@ -38,12 +41,15 @@ def computed_encoder(codec: Codec) -> Callable[[Computed], bytes]:
         ("event_id",),
         ("trait_key", "trait_version"),
         ("value", "as_of", "correlation_id"),
+        ("epoch", "sequence"),
     )
-    received, user_part, identity, trait_part, value_part = parts
+    received, user_part, identity, trait_part, value_part, order_part = parts
     header = codec.header
     # The values of one user are adjacent, and the traits are few.
     user_of = lru_cache(maxsize=16)(lambda user: (*split_key(user.encode()), user_part(*split_key(user.encode()))))
     trait_of = lru_cache(maxsize=4096)(trait_part)
+    # All values of a bucket's micro-batch have the same sequence.
+    order_of = lru_cache(maxsize=16)(order_part)
 
     def encode(computed: Computed) -> bytes:
         trait, value, as_of = computed.trait, computed.value, computed.as_of
@@ -57,6 +63,7 @@ def computed_encoder(codec: Codec) -> Callable[[Computed], bytes]:
                 identity(event_id),
                 trait_of(trait.key, trait.version),
                 value_part(value, as_of, computed.correlation_id),
+                order_of(epoch, computed.sequence),
             )
         )
 

@@ -2,7 +2,7 @@
 
 A checkpoint has beside Spark's own files: `definitions.json`; `visits`, a directory that the query reads as a stream, where each
 file makes it visit a part of its users; `live.json`, from the moment at which the query publishes. Of several live ones the newest
-is in force: the others were stopped before it became live.
+is in force: the others were stopped before it became live. `live.json` also has the epoch of the last driver that published.
 """
 
 import json
@@ -16,11 +16,16 @@ from starling_spark.jobs.profiles.definitions.in_force import Definition
 _DEFINITIONS, _LIVE, _COMPLETE = "definitions.json", "live.json", "complete"
 
 
+class TakenOver(Exception):
+    """Another process publishes with this checkpoint."""
+
+
 @dataclass(frozen=True, slots=True)
 class Generation:
     """A query's checkpoint. `layout`: names what its state depends on beside the definitions. `visits`: the number of its visits.
 
     `changed`: (workspace, key) of the traits that the former query did not have in this version. `number` 0: not live.
+    `epoch`: that of the driver which publishes with it, 0 before the first one.
     """
 
     directory: Directory
@@ -29,6 +34,7 @@ class Generation:
     number: int = 0
     visits: int = 0
     changed: frozenset[tuple[str, str]] = field(default=frozenset())
+    epoch: int = 0
 
     @property
     def name(self) -> str:
@@ -69,12 +75,29 @@ class Generations:
     def make_live(self, generation: Generation, former: Generation | None, visits: int) -> Generation:
         """Let a generation publish. The former one is stopped: it is not in force from here on."""
         known = set(former.definitions) if former is not None else set()
-        changed = [(one.workspace, one.key) for one in generation.definitions if one not in known]
+        changed = frozenset((one.workspace, one.key) for one in generation.definitions if one not in known)
         for number in range(visits):
             generation.visit_files.write(f"{number:06d}", str(visits))
         number = 1 + max((one.number for one in self._all()), default=0)
-        _write(generation.directory, _LIVE, {"number": number, "visits": visits, "changed": changed})
-        return replace(generation, number=number, visits=visits, changed=frozenset(changed))
+        live = replace(generation, number=number, visits=visits, changed=changed)
+        _write_live(live)
+        return live
+
+    def take_over(self, generation: Generation, now_ms: int) -> Generation:
+        """Return a live generation with the epoch of this driver, which is higher than those of all drivers before.
+
+        It is stored before a value is published. The normalizer ignores the values of a former driver that still runs. The wall
+        clock in seconds makes it higher than epochs in checkpoints that are lost.
+        """
+        taken = replace(generation, epoch=max(now_ms // 1000, 1 + max(one.epoch for one in self._all())))
+        _write_live(taken)
+        return taken
+
+    def check(self, generation: Generation) -> None:
+        """Raises: TakenOver if a driver that started later publishes with this generation, or with one after it."""
+        epoch, own = _live(generation.directory)["epoch"], generation.epoch
+        if epoch != own:
+            raise TakenOver(f"another process publishes computed traits (epoch {epoch}, here {own}): run one process at a time")
 
     def complete(self, generation: Generation) -> None:
         """Note that a generation is complete, and delete all other checkpoints."""
@@ -105,10 +128,20 @@ class Generations:
         if text is None:
             return None
         found: dict[str, Any] = json.loads(text)
-        live: dict[str, Any] = json.loads(directory.read(_LIVE) or '{"number": 0, "visits": 0, "changed": []}')
+        live = _live(directory)
         definitions = tuple(Definition(**{**one, "former": tuple(one["former"])}) for one in found["definitions"])
         changed = frozenset((workspace, key) for workspace, key in live["changed"])
-        return Generation(directory, found["layout"], definitions, live["number"], live["visits"], changed)
+        return Generation(directory, found["layout"], definitions, live["number"], live["visits"], changed, live["epoch"])
+
+
+def _live(directory: Directory) -> dict[str, Any]:
+    """Return the content of `live.json`, which releases before epochs wrote without one."""
+    return {"number": 0, "visits": 0, "changed": [], "epoch": 0, **json.loads(directory.read(_LIVE) or "{}")}
+
+
+def _write_live(generation: Generation) -> None:
+    live = {"number": generation.number, "visits": generation.visits, "changed": sorted(generation.changed)}
+    _write(generation.directory, _LIVE, {**live, "epoch": generation.epoch})
 
 
 def _write(directory: Directory, file: str, content: Any) -> None:

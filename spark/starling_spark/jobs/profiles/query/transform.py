@@ -68,7 +68,8 @@ class Job:
 
     `refused_before`: (topic, partition) -> offset up to which unreadable records are dead-lettered. `brokers`: for reading the
     headers of an unreadable record, "" if the records have headers. `published_to`: (partition, stream time in ms) of the
-    last values of earlier queries. `catching_up`: silent, or the traits that the former query did not have.
+    last values of earlier queries. `catching_up`: silent, or the traits that the former query did not have. `epoch`: that
+    of the values.
     """
 
     topics: Topics
@@ -81,6 +82,7 @@ class Job:
     published_to: tuple[tuple[int, int], ...] = ()
     buckets: Buckets = SINGLE
     catching_up: CatchingUp = LIVE
+    epoch: int = 0
 
 
 def computed_traits(records: DataFrame, job: Job, published: DataFrame | None = None) -> DataFrame:
@@ -183,7 +185,7 @@ class _Processor(StatefulProcessor):
         self._store = _SparkStore(handle)
         collect_rarely()
         self._plans = _plans(self._job.definitions)
-        self._encode = computed_encoder(self._job.wire.codec(self._job.topics.aggregates))
+        self._encode = computed_encoder(self._job.wire.codec(self._job.topics.aggregates), self._job.epoch)
         self._published_to = dict(self._job.published_to)
 
     def handleInitialState(  # noqa: N802 - Spark's name

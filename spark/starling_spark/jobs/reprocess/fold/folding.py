@@ -88,7 +88,15 @@ def _made_of_computed(row: Row, key: bytes, profile: Profile) -> Made:
     value = msgspec.json.decode(change["traits"]).get("computed", {}).get(trait)
     profile.computations.pop(trait, None)
     text = None if value is None else msgspec.json.encode(value).decode()
-    computed = {**change, "received_at": row["received_at"], "trait_key": trait, "trait_version": 0, "value": text}
+    computed = {
+        **change,
+        "received_at": row["received_at"],
+        "trait_key": trait,
+        "trait_version": 0,
+        "value": text,
+        "epoch": 0,
+        "sequence": 0,
+    }
     match fold_computed(computed, key, profile):
         case Done(dict() as changed):
             return _accepted({**changed, "event_id": change["event_id"]}, is_behaviour=False)
