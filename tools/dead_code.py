@@ -54,6 +54,8 @@ ALLOWED: Final[Mapping[str, str]] = {
     "bulk_states.py:stateName": "protobuf serialises the field",
     "fence.py:implements": "Py4J reads it",
     "test_node.py:verify_mode": "ssl reads it",
+    "stream_times.py:zero": _SPARK,
+    "stream_times.py:addInPlace": _SPARK,
     "spark_state.py:init": _SPARK,
     "spark_state.py:timerValues": _SPARK,
     "test_commands.py:whitespace_split": "shlex reads it",

@@ -65,5 +65,5 @@ def test_a_query_names_the_commands_that_cure_expired_input_and_they_do(
     assert main(["lake", "resume"]) == 0
     with closing(GroupOffsets(stack.brokers, f"{topic}-group")) as group:
         group.load([topic])
-        assert group._committed == {(topic, 0): 3}
+        assert group._committed == {(topic, 0): (3, "")}
     admin.delete_topics([topic])[topic].result()

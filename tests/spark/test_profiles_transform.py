@@ -12,6 +12,7 @@ from pyspark.sql import Row, SparkSession, functions
 from starling_common.settings import Clock
 from starling_spark.jobs.profiles.definitions.in_force import Definition
 from starling_spark.jobs.profiles.query.buckets import Buckets
+from starling_spark.jobs.profiles.query.stream_times import LatestTimes
 from starling_spark.jobs.profiles.query.transform import Job, Topics, computed_traits
 from starling_spark.kafka.codec import TopicSchema, Wire
 from starling_spark.kafka.sources import RECORDS
@@ -138,8 +139,9 @@ def test_a_stream_keeps_its_state_between_micro_batches(spark: SparkSession, tmp
     batches: list[dict[tuple[int, str], Any]] = []
     (tmp_path / "in").mkdir()
     stream = spark.readStream.schema(RECORDS).parquet(str(tmp_path / "in"))
+    times = spark.sparkContext.accumulator({}, LatestTimes())
     query = (
-        computed_traits(stream, replace(JOB, buckets=Buckets(4, 1)))
+        computed_traits(stream, replace(JOB, buckets=Buckets(4, 1)), times=times)
         .writeStream.outputMode("update")
         .option("checkpointLocation", str(tmp_path / "checkpoint"))
         .foreachBatch(lambda rows, _: batches.append({who: one["value"] for who, one in published(rows.collect()).items()}))
@@ -155,6 +157,7 @@ def test_a_stream_keeps_its_state_between_micro_batches(spark: SparkSession, tmp
             query.processAllAvailable()
     finally:
         query.stop()
+    assert times.value == {0: START_MS + 30 * DAY_MS}
     assert batches == [{(0, "ann"): "10.0", (0, "bob"): "1.0"}, {(0, "ann"): "15.0"}, {(0, "ann"): "5.0", (0, "bob"): None}]
 
 

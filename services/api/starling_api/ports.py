@@ -142,12 +142,14 @@ class ComputedProgress(NamedTuple):
     """How far the job of computed traits is.
 
     `pending_since_micros`: traits whose definitions were recorded then or later are not yet published over all history, or were not
-    yet known. `records_done`, `records_total`: records of the job's inputs.
+    yet known. `records_done`, `records_total`: records of the job's inputs. `as_of_ms`: the stream time up to which values are
+    published, the lowest of all partitions; None if it is unknown.
     """
 
     pending_since_micros: int
     records_done: int
     records_total: int
+    as_of_ms: int | None = None
 
 
 class Version(NamedTuple):

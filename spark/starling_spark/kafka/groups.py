@@ -36,22 +36,27 @@ class GroupOffsets:
 
     def __init__(self, brokers: str, group: str) -> None:
         self._consumer = Consumer(consumer_config(brokers, group))
-        self._committed: dict[tuple[str, int], int] = {}
+        self._committed: dict[tuple[str, int], tuple[int, str]] = {}
 
     def load(self, topics: Sequence[str]) -> Mapping[tuple[str, int], str]:
         """Read the committed offsets; return the metadata of each one that has some. Raises: KafkaException."""
         wanted = [TopicPartition(topic, number) for topic in topics for number in self._partitions(topic)]
         found = committed(self._consumer, wanted, _COORDINATOR_SECONDS)
-        self._committed.update({(one.topic, one.partition): one.offset for one in found if one.offset >= 0})
+        self._committed.update({(one.topic, one.partition): (one.offset, one.metadata or "") for one in found if one.offset >= 0})
         return {(one.topic, one.partition): one.metadata for one in found if one.metadata}
 
     def commit(self, ends: Ends, notes: Mapping[tuple[str, int], str] = MappingProxyType({})) -> None:
-        """Commit offsets that changed, with `notes` as their metadata; return when the broker has them. Raises: KafkaException."""
-        changed = {place: offset for place, offset in ends.items() if self._committed.get(place) != offset}
+        """Commit offsets which changed or have other `notes`; return once the broker has them. Raises: KafkaException."""
+        wanted = {place: (offset, notes.get(place, "")) for place, offset in ends.items()}
+        changed = {place: position for place, position in wanted.items() if self._differs(place, position)}
         if changed:
-            offsets = [TopicPartition(*place, offset, notes.get(place, "")) for place, offset in changed.items()]
+            offsets = [TopicPartition(*place, offset, note) for place, (offset, note) in changed.items()]
             self._consumer.commit(offsets=offsets, asynchronous=False)
             self._committed.update(changed)
+
+    def _differs(self, place: tuple[str, int], position: tuple[int, str]) -> bool:
+        offset, note = self._committed.get(place, (None, ""))
+        return offset != position[0] or (bool(position[1]) and note != position[1])
 
     def ends(self, topics: Sequence[str]) -> dict[tuple[str, int], int]:
         """Return the end of each partition, 0 for an empty one. Raises: KafkaException, also for a missing topic."""

@@ -108,6 +108,17 @@ def test_skipped_records_are_not_committed() -> None:
     assert (group.committed, group.notes) == ({("t", 0): 2, ("t", 1): 4}, {("t", 0): "3", ("t", 1): "4"})
 
 
+def test_the_stream_times_are_committed_and_never_decrease() -> None:
+    group = Group({("t", 0): "3 5000", ("u", 0): "1 4000"})
+    positions = GroupPositions(group)  # type: ignore[arg-type]
+    positions.load(["t", "u"])
+    assert positions.read_up_to() == {("t", 0): 3, ("u", 0): 1}
+    positions.commit({("t", 0): 4, ("t", 1): 4}, read=True, stream_times={0: 2_000, 1: 7_000})
+    assert group.notes == {("t", 0): "4 5000", ("t", 1): "4 7000"}
+    positions.commit({("t", 0): 4}, read=True, stream_times={0: 8_000})
+    assert group.notes == {("t", 0): "4 8000"}
+
+
 def test_a_query_without_a_watermark_has_no_lag() -> None:
     assert watermark_lag_seconds({"eventTime": {}}) is None
     assert watermark_lag_seconds({"eventTime": {"watermark": "1970-01-01T00:00:00.000Z"}}) is None

@@ -1,16 +1,19 @@
 """Adapter: how far the Spark job of computed traits is, by the offsets that it commits.
 
-The job commits the offset of a definition after its trait is published over all history. Until then a definition is pending.
+The job commits the offset of a definition after its trait is published over all history. Until then a definition is pending. The
+metadata of the other offsets contain the stream time up to which values are published.
 """
 
 import threading
 import time
+from collections.abc import Iterable
 from typing import Final
 
 from confluent_kafka import OFFSET_BEGINNING, OFFSET_END, Consumer, KafkaException, TopicPartition
 
 from starling_api.ports import ComputedProgress
 from starling_common.kafka.clients import BrokerUnavailable, committed, consumer_config, offsets, partitions_of
+from starling_common.kafka.position_notes import position_note
 from starling_common.kafka.topics import TRAIT_DEFINITIONS, Stage
 from starling_common.telemetry.logs import log
 from starling_common.time.instants import wall_clock_micros
@@ -69,14 +72,16 @@ class TraitProgress:
         observed = wall_clock_micros()
         places = [(topic, number) for topic in self._stage.inputs for number in partitions_of(consumer, topic, _TIMEOUT_SECONDS)]
         wanted = [TopicPartition(*place) for place in places]
-        reached = {(one.topic, one.partition): one.offset for one in committed(consumer, wanted, _TIMEOUT_SECONDS)}
+        found = committed(consumer, wanted, _TIMEOUT_SECONDS)
+        reached = {(one.topic, one.partition): one.offset for one in found}
         starts = offsets(consumer, places, OFFSET_BEGINNING, _TIMEOUT_SECONDS)
         ends = offsets(consumer, places, OFFSET_END, _TIMEOUT_SECONDS)
         inputs = [place for place in places if place != _DEFINITIONS]
         done = sum(min(max(reached[place], starts[place]), ends[place]) - starts[place] for place in inputs)
         pending = max(reached[_DEFINITIONS], starts[_DEFINITIONS])
         since = self._recorded_at(consumer, pending) if pending < ends[_DEFINITIONS] else None
-        return ComputedProgress(observed if since is None else since, done, sum(ends[place] - starts[place] for place in inputs))
+        total = sum(ends[place] - starts[place] for place in inputs)
+        return ComputedProgress(observed if since is None else since, done, total, _as_of_ms(found))
 
     def _recorded_at(self, consumer: Consumer, offset: int) -> int | None:
         """Return when the first definition from that offset on was recorded, in epoch microseconds; None if there is none."""
@@ -92,3 +97,13 @@ class TraitProgress:
             return None  # the end of the partition, or a tombstone
         recorded: int = self._registry.codec(TRAIT_DEFINITIONS, "DefinitionChanged").decode(value)["recorded_at"]
         return recorded
+
+
+def _as_of_ms(positions: Iterable[TopicPartition]) -> int | None:
+    """Return the lowest stream time of the partitions. A partition without a stream time has no data and does not count."""
+    times: dict[int, int] = {}
+    for one in positions:
+        time_ms = position_note(one.metadata).stream_time_ms
+        if time_ms:
+            times[one.partition] = max(time_ms, times.get(one.partition, 0))
+    return min(times.values(), default=None)

@@ -80,7 +80,9 @@ class Queries:
             document["progress"] = _percent(computed)
         if kind is CAMPAIGNS:
             document = self._with_broadcasts(workspace, [document])[0]
-        return found, document | self._runs(kind, workspace, [found]).get(key, {}) | {"as_of": _as_of(progress)}
+        is_computed = kind is TRAITS and not is_sql(found.document)
+        as_of = _as_of_values(computed) if is_computed else _as_of(progress)
+        return found, document | self._runs(kind, workspace, [found]).get(key, {}) | {"as_of": as_of}
 
     def definitions(self, kind: Kind, workspace: str, page: PageOf, wanted: Filter) -> Document:
         """Return a page of the definitions that pass the filter. Segments include their sizes. Raises: BadRequest."""
@@ -328,6 +330,11 @@ def _as_of(progress: Mapping[int, ReportedProgress]) -> str | None:
     """Return the lowest stream time of the partitions. A partition without a stream time has no data and does not count."""
     times = [one.stream_time_ms for one in progress.values() if one.stream_time_ms > 0]
     return format_instant(min(times)) if times else None
+
+
+def _as_of_values(computed: ComputedProgress | None) -> str | None:
+    """Return the stream time up to which values of computed traits are published."""
+    return None if computed is None or computed.as_of_ms is None else format_instant(computed.as_of_ms)
 
 
 def _instant(micros: int) -> str:

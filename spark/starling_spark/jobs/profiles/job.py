@@ -39,6 +39,8 @@ _POLL_SECONDS = 0.1
 _USERS_A_VISIT = 4_000
 """Users of a partition that one micro-batch visits when a query begins to publish."""
 _IDLE_SECONDS = 1.0
+_STREAM_TIME_STEP_MS = 10_000
+"""Stream time that may pass until it is committed without a record, as with the heartbeats of the wall clock."""
 HANDOVER: Final = (
     "handover_begins",
     "handover_newer_stopped",
@@ -101,6 +103,8 @@ class ProfilesJob:
         self._plain = job
         self._inputs = (job.topics.events, job.topics.clock)
         self._state = "starting"
+        self._stream_times: Mapping[int, int] = {}
+        """Those up to which values are published; the thread of Spark's callbacks replaces them."""
         self._broker_problem: str | None = None
         self._turns = driver_turns()
         self._layout = layout_of(options, job)
@@ -168,7 +172,7 @@ class ProfilesJob:
         newer: _CatchUp | None = None
         self._set_state("active")
         self._stall.begin()
-        committed: tuple[Ends | None, int, bool] | None = None
+        committed: tuple[object, ...] | None = None
         is_complete = generation.is_complete  # looked up once: in an object store this is a request
         try:
             while not stopping.is_set():
@@ -182,7 +186,7 @@ class ProfilesJob:
                 definitions = self._definitions()
                 _, position = self._dependencies.catalogue.latest()
                 commit = partial(self._commit, generation, ends or {})
-                state = (ends, position, is_complete)
+                state = (ends, position, is_complete, max(self._stream_times.values(), default=0) // _STREAM_TIME_STEP_MS)
                 if state != committed and self._attempt(commit):
                     committed = state
                 if is_complete:
@@ -261,7 +265,7 @@ class ProfilesJob:
         in_force, position = self._dependencies.catalogue.current()
         if in_force == generation.definitions and generation.is_complete:
             ends = {**ends, (self._dependencies.catalogue.topic, 0): position}
-        self._dependencies.positions.commit(ends, read=True)
+        self._dependencies.positions.commit(ends, read=True, stream_times=self._stream_times)
 
     def _attempt(self, commit: Callable[[], None]) -> bool:
         """Return whether the commit succeeded. Without it only the reported lag is too high; the outputs are written."""
@@ -296,6 +300,8 @@ class ProfilesJob:
         self._count(batch)
         # A micro-batch whose values the normalizer ignores must not be completed: the driver that took over repeats it.
         self._generations.check(generation)
+        if generation.number:
+            self._stream_times = batch.stream_times
         if generation.visits and not generation.is_complete:
             self._dependencies.ending.passed("handover_visit")
 

@@ -22,7 +22,7 @@ from starling_spark.lakehouse.in_force import EVENT_TABLES
 
 _EVENT: Final = ("workspace", "user_id", "name", "event_time", "properties", "context", "traits")
 _CHANGE: Final = ("workspace", "user_id", "change", "changed", "traits", "received_at", "order")
-_VALUE: Final = ("workspace", "user_id", "trait_key", "trait_version", "value", "as_of")
+_VALUE: Final = ("workspace", "user_id", "trait_key", "trait_version", "value", "as_of", "epoch", "sequence")
 
 
 def read_trait(context: VerifyContext, key: str, workspace: str | None) -> Trait:
@@ -64,7 +64,7 @@ def published_values(context: VerifyContext, cut: Cut, trait: Trait) -> DataFram
     a value is in the profile, which the normalizer has changed by it.
     """
     values = _values(context, cut).where(_is_of(trait) & (functions.col("trait_key") == trait.key))
-    order = functions.struct("trait_version", "as_of", "offset")
+    order = functions.struct("trait_version", "epoch", "sequence", "as_of", "offset")
     newest = values.groupBy("user_id").agg(functions.max_by(functions.struct("value"), order).alias("own"))
     former = _profile_values(context, cut, trait)
     # In a struct, a null value differs from the absence of a record.

@@ -37,7 +37,10 @@ def list_traits(as_json: AsJson = False, data_dir: DataDir = None) -> None:
 def show_trait(
     key: Annotated[str, typer.Argument(metavar="KEY", help="Key of the computed trait.")], data_dir: DataDir = None
 ) -> None:
-    """Print a computed trait as JSON, with its status, its progress while it is bootstrapping, and the last and next run of SQL."""
+    """Print a computed trait as JSON: its status, its progress while it is bootstrapping, and the last and next run of SQL.
+
+    `as_of` is the stream time up to which its values are published.
+    """
     found = api_at(data_dir).definition(_PATH, key)
     if found is None:
         raise UserError(f"there is no computed trait {key!r}: see `starling traits list`")

@@ -274,6 +274,11 @@ class TraitModel(DefinitionModel):
     progress: TraitProgressModel | None = Field(
         default=None, description="Progress of the job while it is bootstrapping; only in the answer for one key"
     )
+    as_of: str | None = Field(
+        default=None,
+        description="Stream time up to which values are published, null if it is unknown; in SQL that of the data behind the "
+        "status. Only in the answer for one key",
+    )
 
 
 class TraitPageModel(PageModel[TraitModel]):

@@ -15,6 +15,7 @@ from starling_spark.jobs.profiles.definitions.in_force import fingerprint
 from starling_spark.jobs.profiles.fold.traits import FORMAT
 from starling_spark.jobs.profiles.query.buckets import Buckets
 from starling_spark.jobs.profiles.query.published import Spans
+from starling_spark.jobs.profiles.query.stream_times import LatestTimes
 from starling_spark.jobs.profiles.query.transform import STAGE, Job, computed_traits, published_users
 from starling_spark.kafka.groups import Ends, end_offsets
 from starling_spark.kafka.sinks import Letters, publish
@@ -41,11 +42,14 @@ class QueryOptions:
 
 @dataclass(frozen=True, slots=True)
 class Batch:
-    """The records that a micro-batch published, by topic, its dead letters by code, and its duration."""
+    """The records that a micro-batch published, by topic, its dead letters by code, its duration, and the stream times up to which
+    values are published.
+    """
 
     published: Mapping[str, int]
     refused: Mapping[str, int]
     seconds: float
+    stream_times: Mapping[int, int]
 
 
 @dataclass(frozen=True, slots=True)
@@ -96,11 +100,12 @@ class TraitQuery:
         records = records.unionByName(visits(spark, (checkpoint / "visits").uri, options.partitions).drop("headers"))
 
         letters = Letters(STAGE, job.topics.dead_letters, job.wire)
+        times = spark.sparkContext.accumulator({}, LatestTimes())
 
         def write(rows: DataFrame, _batch: int) -> None:
             began = time.monotonic()
             published = publish(rows, options.brokers, _PRODUCED_BY, letters)
-            observers.published(Batch(published.records, published.refused, time.monotonic() - began))
+            observers.published(Batch(published.records, published.refused, time.monotonic() - began, dict(times.value)))
 
         users = None
         if published and not any(name.isdecimal() for name in (checkpoint / "commits").names()):
@@ -109,7 +114,7 @@ class TraitQuery:
         # Queries of one session share its cores evenly, each in a pool of its own.
         spark.sparkContext.setLocalProperty("spark.scheduler.pool", "silent" if is_silent else "publishing")
         query: StreamingQuery = (
-            computed_traits(records, job, users)
+            computed_traits(records, job, users, times)
             .writeStream.queryName(f"profiles-{self.name}")
             .outputMode("update")
             .option("checkpointLocation", checkpoint.uri)

@@ -14,6 +14,7 @@ from typing import Any
 
 import msgspec
 import pyarrow as pa
+from pyspark.accumulators import Accumulator
 from pyspark.sql import DataFrame, Row, types
 from pyspark.sql.streaming.stateful_processor import StatefulProcessor, StatefulProcessorHandle
 
@@ -32,6 +33,7 @@ from starling_spark.jobs.profiles.fold.silence import LIVE, CatchingUp, Visited
 from starling_spark.jobs.profiles.fold.wheel import Slot
 from starling_spark.jobs.profiles.query.buckets import SINGLE, Buckets
 from starling_spark.jobs.profiles.query.bulk_states import bulk_states
+from starling_spark.jobs.profiles.query.stream_times import StreamTimes
 from starling_spark.kafka.codec import Wire, collect_rarely
 from starling_spark.kafka.dead_letters import letter
 from starling_spark.kafka.refused_headers import HeaderReader
@@ -85,15 +87,17 @@ class Job:
     epoch: int = 0
 
 
-def computed_traits(records: DataFrame, job: Job, published: DataFrame | None = None) -> DataFrame:
+def computed_traits(
+    records: DataFrame, job: Job, published: DataFrame | None = None, times: Accumulator[StreamTimes] | None = None
+) -> DataFrame:
     """Return the records to publish: changed values and dead letters.
 
     Shape:  in: records of Kafka, with headers only if the job has no brokers; `published`: the users with published values, read
-            by the first micro-batch; out: records to publish.
+            by the first micro-batch; `times`: gets the stream times; out: records to publish.
     Units:  `timestamp_ms` epoch ms. State only where `records` is a stream.
     """
     fields = [field.name for field in RECORDS.fields if field.name != "headers" or not job.brokers]
-    chunks = records.select(*fields).mapInArrow(_match(job), _CHUNKS)
+    chunks = records.select(*fields).mapInArrow(_match(job, times), _CHUNKS)
     before = None if published is None else published.groupBy("bucket")
     packed = chunks.groupBy("bucket").transformWithState(_Processor(job), _PACKED, "Update", "None", before)
     return packed.mapInArrow(unpack, OUTPUT)
@@ -114,13 +118,15 @@ def published_users(values: DataFrame, buckets: Buckets) -> DataFrame:
     return values.select("partition", "key").mapInArrow(pack_users, _USERS)
 
 
-def _match(job: Job) -> Callable[[Iterable[pa.RecordBatch]], Iterator[pa.RecordBatch]]:
+def _match(job: Job, times: Accumulator[StreamTimes] | None) -> Callable[[Iterable[pa.RecordBatch]], Iterator[pa.RecordBatch]]:
     def match(batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         collect_rarely()
         plans = _plans(job.definitions)
         decoders = _decoders(job, plans)
         for batch in batches:
             chunks = _chunks(batch, ChunkBuilder(decoders, plans, raising()))
+            if times is not None:
+                times.add({partition: chunk.now_ms for partition, chunk in chunks.items()})
             rows = [row for partition, chunk in chunks.items() for row in _by_bucket(partition, chunk, job.buckets)]
             columns = dict(zip(_CHUNKS_IN_ARROW.names, zip(*rows, strict=True), strict=True)) if rows else {}
             yield pa.RecordBatch.from_pydict(columns or dict.fromkeys(_CHUNKS_IN_ARROW.names, ()), _CHUNKS_IN_ARROW)
