@@ -50,6 +50,8 @@ BUNDLES = {
         Bundle("postgres", ARCHIVE, archive=True, on_demand=True),
         Bundle("opensearch", LIBRARIES, on_demand=True),
         Bundle("s3", LIBRARIES, on_demand=True),
+        Bundle("iceberg-aws", LIBRARIES, on_demand=True),
+        Bundle("nessie", ARCHIVE, on_demand=True),
     )
 }
 
