@@ -287,10 +287,9 @@ def test_a_compaction_beside_a_batch_fences_nobody(rig: Rig) -> None:  # vocabul
     assert rig.lake.position("behaviour_events") == {(BEHAVIOUR, 0): 2}
 
 
-def test_rows_of_a_streaming_query_are_staged_behind_the_fence(rig: Rig, tmp_path: Path) -> None:
-    """A micro-batch has a session of its own. A table of an earlier release has no property for staging."""
+def test_rows_of_a_streaming_query_are_published_in_one_snapshot(rig: Rig, tmp_path: Path) -> None:
+    """A micro-batch has a session of its own. A snapshot of the writer could be published by the catalog."""
     opened = rig.writer.open()
-    rig.spark.sql(f"ALTER TABLE {rig.lake.name('behaviour_events')} UNSET TBLPROPERTIES ('write.wap.enabled')")
     records = [rig.event("A"), rig.event("B")]
 
     def write(batch: DataFrame, _batch_id: int) -> None:
@@ -302,10 +301,9 @@ def test_rows_of_a_streaming_query_are_staged_behind_the_fence(rig: Rig, tmp_pat
     )  # fmt: skip
     query.awaitTermination()
     assert [row.name for row in rig.rows("behaviour_events")] == ["A", "B"]
-    assert rig.about("behaviour_events", "snapshots").where("summary['wap.id'] IS NOT NULL").count() == 1
-    maintain(rig.lake, ["behaviour_events"], Retention(0.0, 24.0))
-    assert rig.about("behaviour_events", "snapshots").where("summary['wap.id'] IS NOT NULL").count() == 0
-    assert [row.name for row in rig.rows("behaviour_events")] == ["A", "B"]
+    assert rig.about("behaviour_events", "snapshots").count() == 1
+    found = rig.about("behaviour_events", "files").select("sort_order_id", "record_count").collect()
+    assert [tuple(one) for one in found] == [(1, 1), (1, 1)]
 
 
 def test_a_lake_with_its_catalog_in_postgresql(rig: Rig, tmp_path: Path) -> None:

@@ -4,7 +4,10 @@ Iceberg calls the fence with the ancestors at each attempt to commit. Snapshots 
 are skipped.
 """
 
+from collections.abc import Callable
 from typing import Any, Final
+
+from starling_spark.lakehouse.positions import Tip
 
 OFFSETS: Final = "starling.offsets"
 """The property of a snapshot with the position of the table: the location of its file, or of earlier releases the position."""
@@ -42,3 +45,22 @@ class Fence:
     def errorMessage(self) -> str:  # noqa: N802 - Iceberg's name
         """Return the text of Iceberg's exception."""
         return "another process has moved the position of the table"
+
+
+class PropertyFence(Fence):
+    """The fence of a table without a history, whose position is a property. `tip`: as read before; `read` returns the present one.
+
+    The commit that follows requires that the newest snapshot is still that of the attempt.
+    """
+
+    def __init__(self, tip: Tip, read: Callable[[], Tip]) -> None:
+        super().__init__(tip.snapshot)
+        self._tip = tip
+        self._read = read
+
+    def validate(self, _ancestors: Any) -> bool:
+        """Return whether the position is the expected one."""
+        found = self._read()
+        if found.position != self._tip.position:
+            self.moved_to = found.snapshot
+        return found.position == self._tip.position

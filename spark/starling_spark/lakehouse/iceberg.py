@@ -13,9 +13,9 @@ from starling_common.telemetry.logs import log
 from starling_common.time.instants import wall_clock_ms
 from starling_spark.directories import as_uri, local_path
 from starling_spark.lakehouse.data_files import DataFile
-from starling_spark.lakehouse.fence import OFFSETS, Fence, LakeFenced
+from starling_spark.lakehouse.fence import OFFSETS, Fence, LakeFenced, PropertyFence
 from starling_spark.lakehouse.position_files import PositionGone, as_statistics, found_position, read_position, write_position
-from starling_spark.lakehouse.positions import Position, Tip, from_text
+from starling_spark.lakehouse.positions import Position, Tip, from_text, to_text
 from starling_spark.lakehouse.schema.evolution import changes, merged
 from starling_spark.lakehouse.schema.layout import Layout, layout_of
 from starling_spark.lakehouse.schema.tables import PROPERTIES, REQUIRED
@@ -25,7 +25,8 @@ CATALOG: Final = "lake"
 COMMITS: Final = ("lake_commit_begins", "lake_committed")
 """The points of a commit at which a test kills the process. At the first one, the file with the position is written."""
 _HOUR_MS: Final = 3_600_000
-_STAGED_ID: Final = "spark.wap.id"
+_OF_NESSIE: Final = "nessie.catalog.content-id"
+"""The property of a table in Nessie. It returns the newest snapshot alone, so the position is a property of the table too."""
 
 
 class LakePositionLost(Exception):
@@ -41,7 +42,8 @@ def iceberg_config(settings: LakeSettings) -> Mapping[str, str]:
         **views,
         "spark.sql.extensions": "org.apache.iceberg.spark.extensions.IcebergSparkSessionExtensions",
         prefix: "org.apache.iceberg.spark.SparkCatalog",
-        f"{prefix}.warehouse": as_uri(settings.lake_warehouse),
+        # A catalog service has names for its warehouses.
+        f"{prefix}.warehouse": settings.lake_warehouse if _is_rest(settings) else as_uri(settings.lake_warehouse),
         # Commits of other processes must be visible.
         f"{prefix}.cache-enabled": "false",
         **{f"{prefix}.{name}": value for name, value in settings.lake_catalog.items()},
@@ -50,13 +52,17 @@ def iceberg_config(settings: LakeSettings) -> Mapping[str, str]:
 
 
 def local_warehouse(settings: LakeSettings) -> Path | None:
-    """Return the directory of the warehouse; None if it is not on this machine."""
-    return local_path(settings.lake_warehouse)
+    """Return the directory of the warehouse; None if it is not on this machine, or known to a catalog service alone."""
+    return None if _is_rest(settings) else local_path(settings.lake_warehouse)
 
 
 def exclusive_warehouse(settings: LakeSettings) -> Path | None:
     """Return the directory of a warehouse without a catalog service, to which one process at a time may write; else None."""
     return local_warehouse(settings) if settings.lake_catalog.get("type") == "hadoop" else None
+
+
+def _is_rest(settings: LakeSettings) -> bool:
+    return settings.lake_catalog.get("type") == "rest"
 
 
 class Lake:
@@ -116,13 +122,21 @@ class Lake:
         Raises: LakeFenced, errors of Spark.
         """
         self._appendable(table)
-        files = self._staged(table, rows)
+        files = self._written(table, rows)
         self._publish(table, self._load(table), files, position, tip)
         return sum(int(file.recordCount()) for file in files)
 
     def location(self, table: str) -> str:
         """Return the location of the table's files, as a URI."""
         return str(self._load(table).location())
+
+    def collects_garbage(self, table: str) -> bool:
+        """Return whether Iceberg may delete files of the table. Catalogs with branches of their own forbid it."""
+        return str(self._load(table).properties().get("gc.enabled")) != "false"
+
+    def lists_by_hadoop(self, table: str) -> bool:
+        """Return whether a file system of Hadoop has the table's files; without it Iceberg's own client has them."""
+        return str(self._load(table).io().getClass().getName()).startswith("org.apache.iceberg.hadoop.")
 
     def layout_and_tip(self, table: str) -> tuple[Layout, Tip]:
         """Return the layout of the files and the tip, of the same snapshot. Raises: UnknownLayout, LakePositionLost."""
@@ -160,8 +174,10 @@ class Lake:
         return int(snapshot.timestampMillis())
 
     def tag(self, table: str, tag: str, snapshot: int, hours: float) -> None:
-        """Keep a snapshot until `untag`, or for so many hours. An existing tag is replaced."""
+        """Keep a snapshot until `untag`, or for so many hours. An existing tag is replaced. In Nessie nothing keeps it."""
         loaded = self._load(table)
+        if _is_in_nessie(loaded):  # it returns the newest snapshot alone
+            return
         # Iceberg counts the age of a tag from the commit of its snapshot.
         since_ms = max(0, wall_clock_ms() - int(loaded.snapshot(snapshot).timestampMillis()))
         change = loaded.manageSnapshots()
@@ -216,7 +232,7 @@ class Lake:
         """
         loaded = self._load(table)
         for snapshot in self._ancestors(table, loaded):
-            place = snapshot.summary().get(OFFSETS)
+            place = loaded.properties().get(OFFSETS) if _is_in_nessie(loaded) else snapshot.summary().get(OFFSETS)
             if place is not None and (before_ms is None or int(snapshot.timestampMillis()) <= before_ms):
                 return int(snapshot.snapshotId()), self._position(table, loaded, str(place))
         return None
@@ -236,18 +252,20 @@ class Lake:
         if sorted_by:
             self.spark.sql(f"ALTER TABLE {self.name(table)} WRITE LOCALLY ORDERED BY {', '.join(sorted_by)}")
 
-    def _staged(self, table: str, rows: DataFrame) -> list[Any]:
-        """Write rows as a snapshot that no reader sees, and return its files. The expiry of snapshots deletes it."""
-        # A micro-batch has a session of its own, whose settings the writer reads.
-        staged_id, conf = uuid4().hex, rows.sparkSession.conf
-        conf.set(_STAGED_ID, staged_id)
+    def _written(self, table: str, rows: DataFrame) -> list[Any]:
+        """Write rows into files that no snapshot has, by the writer of Iceberg's compactions, and return the files.
+
+        A staged snapshot would be simpler, but Nessie publishes it at once.
+        """
+        loaded, iceberg, group = self._load(table), self._java().spark, uuid4().hex
+        tables, written = iceberg.SparkTableCache.get(), iceberg.FileRewriteCoordinator.get()
+        tables.add(group, loaded)
         try:
-            rows.writeTo(self.name(table)).append()
+            rows.write.format("iceberg").mode("append").save(group)
+            return list(written.fetchNewFiles(loaded, group))
         finally:
-            conf.unset(_STAGED_ID)
-        loaded = self._load(table)
-        staged = next(one for one in loaded.snapshots() if one.summary().get("wap.id") == staged_id)
-        return list(staged.addedDataFiles(loaded.io()))
+            written.clearRewrite(loaded, group)
+            tables.remove(group)
 
     def _appendable(self, table: str) -> Any:
         """Return the table. One of an earlier release gets the properties that an append requires."""
@@ -262,18 +280,23 @@ class Lake:
 
     def _publish(self, table: str, loaded: Any, files: Iterable[Any], position: Position, tip: Tip) -> None:
         """Commit files and the position after them. The position is first written into a file, which the commit lists."""
-        change, fence = loaded.newTransaction(), Fence(tip.snapshot)
+        change, in_nessie = loaded.newTransaction(), _is_in_nessie(loaded)
+        fence = PropertyFence(tip, lambda: self.tip(table)) if in_nessie else Fence(tip.snapshot)
         append = change.newAppend()
         for file in files:
             append.appendFile(file)
-        written = write_position(self._jvm(), loaded, position)
+        file_of_position = None if in_nessie else write_position(self._jvm(), loaded, position)
+        place = to_text(position) if file_of_position is None else file_of_position.location
         self._passed(COMMITS[0])
         gateway = self.spark.sparkContext._gateway  # noqa: SLF001 - PySpark's own foreachBatch does the same
         ensure_callback_server_started(gateway)  # type: ignore[no-untyped-call]
         try:
-            append.set(OFFSETS, written.location).validateWith(fence).commit()
-            entry = as_statistics(self._jvm(), written, int(change.table().currentSnapshot().snapshotId()))
-            change.updateStatistics().setStatistics(entry).commit()
+            append.set(OFFSETS, place).validateWith(fence).commit()
+            if file_of_position is None:
+                change.updateProperties().set(OFFSETS, place).commit()
+            else:
+                entry = as_statistics(self._jvm(), file_of_position, int(change.table().currentSnapshot().snapshotId()))
+                change.updateStatistics().setStatistics(entry).commit()
             change.commitTransaction()
         except Py4JJavaError as error:
             if fence.moved_to is None:
@@ -282,10 +305,13 @@ class Lake:
                 f"{self.name(table)}: another process has appended to it (snapshot {fence.moved_to}) since this one read its "
                 "position. This process ends and has appended nothing; run one process of the job"
             ) from error
-        self._read[table] = written.location, position
+        self._read[table] = place, position
         self._passed(COMMITS[1])
 
     def _tip(self, table: str, loaded: Any) -> Tip:
+        if _is_in_nessie(loaded):
+            current, text = loaded.currentSnapshot(), loaded.properties().get(OFFSETS)
+            return Tip({} if text is None else from_text(text), None if current is None else int(current.snapshotId()))
         snapshot = self._positioned(table, loaded)
         if snapshot is None:
             return Tip({})
@@ -352,3 +378,7 @@ class Lake:
 def _is_file(place: str) -> bool:
     """Return whether a place is a location, not JSON."""
     return not place.startswith("{")
+
+
+def _is_in_nessie(loaded: Any) -> bool:
+    return loaded.properties().get(_OF_NESSIE) is not None

@@ -83,6 +83,8 @@ def _compact(lake: Lake, table: str, compaction: Compaction) -> dict[str, Any]:
 
 
 def _expire(lake: Lake, table: str, retention: Retention) -> dict[str, Any]:
+    if not lake.collects_garbage(table):
+        return {}
     now_ms = wall_clock_ms()
     committed_ms = lake.protect_position(table)
     # The newest snapshot with a position never expires, because rows would be appended twice without it.
@@ -91,5 +93,6 @@ def _expire(lake: Lake, table: str, retention: Retention) -> dict[str, Any]:
         "expire_snapshots", table, f"older_than => timestamp_millis({before_ms}), retain_last => 1, stream_results => true"
     )
     orphans_ms = int(now_ms - retention.orphan_hours * _HOUR_MS)
-    lake.call("remove_orphan_files", table, f"older_than => timestamp_millis({orphans_ms})")
+    listing = "" if lake.lists_by_hadoop(table) else ", prefix_listing => true"
+    lake.call("remove_orphan_files", table, f"older_than => timestamp_millis({orphans_ms}){listing}")
     return {"files_deleted": expired.get("deleted_data_files_count", 0)}

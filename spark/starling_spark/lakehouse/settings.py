@@ -11,7 +11,11 @@ class LakeSettings(SparkSettings):
     """Settings of `python -m starling_spark.jobs.lake` and `python -m starling_spark.jobs.lake_upkeep`."""
 
     lake_warehouse: Annotated[
-        str, Field(min_length=1, description="location of the tables: a directory, or a URI such as s3a://bucket/lake")
+        str,
+        Field(
+            min_length=1,
+            description="location of the tables: a directory, or a URI such as s3a://bucket/lake; its name at a catalog service",
+        ),
     ]
     lake_catalog: Annotated[
         dict[str, str], Field(description="properties of Iceberg's catalog, as JSON; the default catalog needs only the warehouse")

@@ -14,9 +14,9 @@ from starling_common.settings import Http, Kafka, SchemaRegistry
 from starling_common.wire import Item
 from starling_spark.directories import as_uri
 from starling_spark.kafka.codec import Refusal
-from starling_spark.lakehouse.fence import OFFSETS, Fence
-from starling_spark.lakehouse.iceberg import exclusive_warehouse, iceberg_config
-from starling_spark.lakehouse.positions import Span, after, from_text, is_in, partly_in, to_text
+from starling_spark.lakehouse.fence import OFFSETS, Fence, PropertyFence
+from starling_spark.lakehouse.iceberg import exclusive_warehouse, iceberg_config, local_warehouse
+from starling_spark.lakehouse.positions import Span, Tip, after, from_text, is_in, partly_in, to_text
 from starling_spark.lakehouse.schema.items import call_of, read_json, read_protobuf
 from starling_spark.lakehouse.settings import LakeSettings
 from starling_spark.lakehouse.warehouse_lock import WarehouseInUse, locked_warehouse
@@ -172,3 +172,15 @@ def test_a_fence_refuses_a_table_without_the_snapshot_that_was_read() -> None:
     fence = Fence(7)
     assert not fence.validate(newest_first())
     assert fence.moved_to is None
+
+
+def test_a_catalog_service_gets_the_name_of_its_warehouse(tmp_path: Path) -> None:
+    service = settings_of(tmp_path, {"type": "rest", "uri": "https://catalog"}, {}).model_copy(update={"lake_warehouse": "shop"})
+    assert iceberg_config(service)["spark.sql.catalog.lake.warehouse"] == "shop"
+    assert (local_warehouse(service), exclusive_warehouse(service)) == (None, None)
+
+
+def test_a_table_without_a_history_is_fenced_by_its_position() -> None:
+    found = [Tip({("a", 0): 1}, 7), Tip({("a", 0): 2}, 8)]  # a compaction has made the first snapshot
+    fence = PropertyFence(Tip({("a", 0): 1}, 6), lambda: found.pop(0))
+    assert [fence.validate(None), fence.moved_to, fence.validate(None), fence.moved_to] == [True, None, False, 8]

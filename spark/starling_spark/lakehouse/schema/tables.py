@@ -63,8 +63,6 @@ class LakeTable:
 
 REQUIRED: Final[Mapping[str, str]] = MappingProxyType(
     {
-        # Rows that Iceberg's writer wrote are staged, and published with their position behind the fence.
-        "write.wap.enabled": "true",
         # Each commit writes the list of all snapshots again; compressed it is a seventh.
         "write.metadata.compression-codec": "gzip",
     }
