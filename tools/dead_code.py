@@ -163,6 +163,7 @@ ALLOWED: Final[Mapping[str, str]] = {
     "testing.py:api_url": _ADDRESS,
     "postgres.py:postgres": _ADDRESS,
     "opensearch.py:opensearch": _ADDRESS,
+    "nessie.py:nessie": _ADDRESS,
     "spark_cluster.py:spark_cluster": _ADDRESS,
     "spark_cluster.py:running_executors": _ADDRESS,
     "testing.py:embedded": _ADDRESS,

@@ -4,7 +4,6 @@ import json
 import time
 import uuid
 from collections.abc import Callable, Iterator, Mapping
-from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
@@ -12,10 +11,10 @@ import psycopg
 import pytest
 from google.protobuf import json_format
 from pydantic import SecretStr
-from pyspark.sql import DataFrame, Row, SparkSession
+from pyspark.sql import DataFrame, SparkSession
 
 from starling_common.kafka.topics import BEHAVIOUR
-from starling_common.wire import Codec, Item, RegistryUnavailable, schema_text
+from starling_common.wire import Item, RegistryUnavailable
 from starling_local.postgres import USER, postgres
 from starling_spark.jobs.lake.batches import LakeWriter, Source
 from starling_spark.jobs.lake.by_rows import by_rows
@@ -25,99 +24,13 @@ from starling_spark.lakehouse.fence import LakeFenced
 from starling_spark.lakehouse.iceberg import COMMITS, Lake, LakePositionLost, iceberg_config
 from starling_spark.lakehouse.maintenance import Compaction, Retention, maintain
 from starling_spark.lakehouse.pinned import Pinning, pinned
-from starling_spark.lakehouse.schema.tables import QUARANTINE, TABLES
+from starling_spark.lakehouse.schema.tables import QUARANTINE
 from tests.spark.conftest import lake_settings
+from tests.spark.lake_rig import ITEM, PAGE, RECEIVED_AT, TRACK, USED, Registered, Rig, received, writer_of
 
-USED = tuple(table for table in TABLES if table.name in {"ingest_items", "behaviour_events"})
-"""Each table takes a second to make."""
-TRACK, PAGE = "ingest.track", "ingest.page"
 PASSWORD = "of-the-catalog"
-RECEIVED_AT = 1_700_000_000_000_000
 HOUR_MICROS = 3_600_000_000
 FIRST_HOUR = RECEIVED_AT // HOUR_MICROS
-ITEM = {"type": "track", "event": "Order Completed", "timestamp": "2023-11-14T22:00:00.5Z", "properties": {"a": {"b": 1}}}
-
-
-class Registered:
-    """The newest schema of each topic, as a test sets it."""
-
-    def __init__(self) -> None:
-        self.is_away = False
-        records = {topic: table.record for table in TABLES for topic in table.topics}
-        ids = {name: number + 1 for number, name in enumerate(dict.fromkeys(records.values()))}
-        self.schemas = {topic: (ids[name], schema_text(name)) for topic, name in records.items()}
-
-    def newest(self, topic: str) -> tuple[int, str]:
-        if self.is_away:
-            raise RegistryUnavailable("away")
-        return self.schemas[topic]
-
-    def schema(self, schema_id: int) -> str:
-        return next(text for number, text in self.schemas.values() if number == schema_id)
-
-    def value(self, topic: str, record: dict[str, Any]) -> bytes:
-        schema_id, text = self.schemas[topic]
-        return Codec("", schema_id, self.schema, text).encode(record)
-
-
-@dataclass
-class Rig:
-    """A lake of a test's own, and a topic log that batches are cut from."""
-
-    spark: SparkSession
-    registered: Registered
-    lake: Lake
-    writer: LakeWriter
-    sent: dict[tuple[str, int], int] = field(default_factory=dict)
-    as_rows: bool = False
-    """As on an object store: rows go through Spark's own writer."""
-
-    def record(self, topic: str, value: bytes, partition: int = 0) -> tuple[Any, ...]:
-        offset = self.sent.get((topic, partition), 0)
-        self.sent[topic, partition] = offset + 1
-        return topic, partition, offset, 1_700_000_000_123, b"w/ann", value, [("correlation_id", b"c")]
-
-    def item(self, topic: str, item: object, partition: int = 0, **more: Any) -> tuple[Any, ...]:
-        return self.record(topic, self.registered.value(topic, received(topic, item) | more), partition)
-
-    def event(self, name: str, **more: Any) -> tuple[Any, ...]:
-        return self.record(BEHAVIOUR, self.registered.value(BEHAVIOUR, behaviour(name) | more))
-
-    def write(self, *records: tuple[Any, ...], writer: LakeWriter | None = None) -> dict[str, int]:
-        batch, writer = self.spark.createDataFrame(records, RECORDS), writer or self.writer
-        written: dict[str, int] = by_rows(self.lake, USED, batch, writer.open()) if self.as_rows else writer.write(batch)
-        return written
-
-    def rows(self, table: str, *columns: str) -> list[Row]:
-        found = self.spark.table(self.lake.name(table)).orderBy("origin_topic", "origin_partition", "origin_offset")
-        return found.selectExpr(*columns or "*").collect()
-
-    def about(self, table: str, what: str) -> DataFrame:
-        """One of Iceberg's tables about a table."""
-        return self.spark.table(f"{self.lake.name(table)}.{what}")
-
-    def restarted(self) -> LakeWriter:
-        return writer_of(self.lake, self.registered)
-
-
-def writer_of(lake: Lake, registered: Registered) -> LakeWriter:
-    return LakeWriter(lake, USED, Source(registered, "http://127.0.0.1:1"))  # type: ignore[arg-type]
-
-
-def received(topic: str, item: object) -> dict[str, Any]:
-    text = item if isinstance(item, str) else json.dumps(item)
-    return {
-        "received_at": RECEIVED_AT, "workspace": "w", "kind": topic.removeprefix("ingest."), "message_id": "m", "user_id": "ann",
-        "item": text, "imported": False, "correlation_id": "c", "edge": "e",
-    }  # fmt: skip
-
-
-def behaviour(name: str) -> dict[str, Any]:
-    return {
-        "received_at": RECEIVED_AT, "workspace": "w", "user_id": "ann", "event_id": "e", "message_id": "m", "kind": "track",
-        "name": name, "event_time": RECEIVED_AT // 1000, "properties": "{}", "context": "{}", "traits": "{}", "correlation_id": "c",
-        "products": [{"product_id": "p"}],
-    }  # fmt: skip
 
 
 @pytest.fixture

@@ -27,7 +27,7 @@ from starling_spark.lakehouse.settings import LakeSettings
 from starling_spark.session.spark import open_session
 from tests.s3_server import ACCESS_KEY, BUCKET, REGION, SECRET_KEY, S3Server, s3_server
 from tests.spark.conftest import spark_settings
-from tests.spark.test_lake import ITEM, TRACK, Registered, Rig, writer_of
+from tests.spark.lake_rig import ITEM, TRACK, Registered, Rig, writer_of
 
 SALES = "ABCDEF"
 Found = list[tuple[str, int]]
