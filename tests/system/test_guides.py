@@ -43,6 +43,13 @@ EXPECTED = {
     "how-to/protocol-buffers.md": ['"success":true'],
     "how-to/spark/imports.md": ["sent2,rejected1", "missing_id", "\nada\n"],
     "how-to/spark/exports.md": ["members1done"],
+    "how-to/spark/data-engineers.md": [
+        "\nida2150.0\nole140.0\n",
+        "\n3ticketsof2users\n",
+        '"ticket-revenue":150.0',
+        "\nida2150.0\nole2240.0\npia160.0\n",
+        "bookers1done",
+    ],
     "how-to/secrets.md": ["everysecretisencryptedwiththekey2027"],
     "how-to/provider-callbacks.md": ["1deadletter"],
     "how-to/command-line.md": ["segmentbuyerschanged", "segmentbuyers:changed,version"],
