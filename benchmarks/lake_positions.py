@@ -35,7 +35,7 @@ from starling_spark.lakehouse.data_files import DataFile
 from starling_spark.lakehouse.fence import OFFSETS, Fence
 from starling_spark.lakehouse.iceberg import Lake, iceberg_config
 from starling_spark.lakehouse.positions import Position, to_text
-from starling_spark.lakehouse.schema.tables import PROPERTIES, REQUIRED
+from starling_spark.lakehouse.schema.tables import COMPRESSED, PROPERTIES
 from starling_spark.lakehouse.settings import LakeSettings
 from starling_spark.session.spark import open_session
 
@@ -210,8 +210,7 @@ def measure(directory: Path, sizes: Sequence[int], most_in_summaries: int, round
     )  # fmt: skip
     spark = open_session("benchmark", settings, iceberg_config(settings))
     try:
-        without = {name: value for name, value in PROPERTIES.items() if name not in REQUIRED}
-        bench = Bench(Lake(spark, "after"), Lake(spark, "before", without))
+        bench = Bench(Lake(spark, "after", {**PROPERTIES, **COMPRESSED}), Lake(spark, "before"))
         bench.lake.ensure(POSITIONS, _POSITION, (), ())
         bench.lake.ensure("warm", _ROW, (), ())
         for _ in range(5):

@@ -17,11 +17,9 @@ from starling_spark.lakehouse.iceberg import COMMITS, Lake, LakePositionLost
 from starling_spark.lakehouse.maintenance import Retention, maintain
 from starling_spark.lakehouse.pinned import Pinning, kept, pinned
 from starling_spark.lakehouse.positions import Position, to_text
-from starling_spark.lakehouse.schema.tables import PROPERTIES, REQUIRED
 
 TABLE = "t"
 COLUMNS = types.StructType([types.StructField("name", types.StringType())])
-WITHOUT_FILES = {name: value for name, value in PROPERTIES.items() if name not in REQUIRED}
 NOW = Retention(0.0, 24.0)
 
 
@@ -94,11 +92,10 @@ def test_a_snapshot_names_the_file_with_its_position(rig: Rig) -> None:
     assert (len(str(summary.get(OFFSETS))) < 300, len(to_text(position(2))) > 20_000) == (True, True)
     assert rig.again().tip(TABLE) == rig.lake.tip(TABLE)
     assert rig.again().position(TABLE) == position(2)
-    assert list(rig.listed()) == [first, second]
+    assert set(rig.listed()) == {first, second}
     assert set(rig.listed().values()) == set(rig.files())
-    assert Path(urlsplit(str(rig.lake._load(TABLE).operations().current().metadataFileLocation())).path).name.endswith(
-        ".gz.metadata.json"
-    )
+    # Engines that open a directory look for the plain name.
+    assert Path(urlsplit(str(rig.lake._load(TABLE).operations().current().metadataFileLocation())).path).name == "v3.metadata.json"
 
 
 def test_a_driver_killed_between_position_and_snapshot_leaves_a_file_that_is_deleted(rig: Rig) -> None:
@@ -148,13 +145,12 @@ def test_of_two_drivers_with_the_same_position_one_is_fenced(rig: Rig) -> None:
 
 
 def test_a_table_with_positions_in_its_summaries_goes_on(spark: SparkSession) -> None:
-    rig = Rig(spark, properties=WITHOUT_FILES)
+    rig = Rig(spark)
     old = rig.as_before(to_text(position(1)))
     tip = rig.again().tip(TABLE)
     assert (tip.snapshot, tip.position, rig.again().reached(TABLE)) == (old, position(1), (old, position(1)))
     # A driver of the earlier release has read the same position: the newer commit fences it.
     newer = rig.append(2)
-    assert rig.lake._load(TABLE).properties().get("write.metadata.compression-codec") == "gzip"
     assert rig.again().position(TABLE) == position(2)
     assert list(rig.listed()) == [newer]
     maintain(rig.lake, [TABLE], NOW)
@@ -247,7 +243,7 @@ def test_maintenance_keeps_the_snapshot_that_a_run_reads(rig: Rig) -> None:
 
 def test_the_tag_of_a_killed_run_ends(rig: Rig) -> None:
     first = rig.append(1)
-    time.sleep(0.05)
+    time.sleep(0.05)  # sleep: the age of a tag, in milliseconds
     for tag, hours in (("killed", 1e-9), ("reading", 1.0)):
         rig.lake.tag(TABLE, tag, first, hours)
     ref = rig.lake._load(TABLE).refs().get("reading")
@@ -258,7 +254,7 @@ def test_the_tag_of_a_killed_run_ends(rig: Rig) -> None:
     assert (rig.tags(), first in rig.snapshots()) == (["reading"], True)
     rig.lake.tag(TABLE, "reading", first, 1e-9)
     rig.append(2)
-    time.sleep(0.05)
+    time.sleep(0.05)  # sleep: the age of a tag, in milliseconds
     maintain(rig.lake, [TABLE], NOW)
     assert (rig.tags(), first in rig.snapshots()) == ([], False)
 

@@ -18,7 +18,7 @@ from starling_spark.lakehouse.position_files import PositionGone, as_statistics,
 from starling_spark.lakehouse.positions import Position, Tip, from_text, to_text
 from starling_spark.lakehouse.schema.evolution import changes, merged
 from starling_spark.lakehouse.schema.layout import Layout, layout_of
-from starling_spark.lakehouse.schema.tables import PROPERTIES, REQUIRED
+from starling_spark.lakehouse.schema.tables import COMPRESSED, PROPERTIES
 from starling_spark.lakehouse.settings import LakeSettings
 
 CATALOG: Final = "lake"
@@ -198,7 +198,7 @@ class Lake:
         """Create the table, or replace its columns and all its rows, in one commit. Shape: `rows` may be of another session."""
         self.spark.sql(f"CREATE NAMESPACE IF NOT EXISTS {CATALOG}.{self.namespace}")
         writer = rows.writeTo(self.name(table)).using("iceberg")
-        for name, value in self._properties.items():
+        for name, value in {**self._properties, **self._of_catalog()}.items():
             writer = writer.tableProperty(name, value)
         writer.createOrReplace()
 
@@ -245,7 +245,8 @@ class Lake:
 
     def _create(self, table: str, wanted: types.StructType, partitioning: tuple[str, ...], sorted_by: tuple[str, ...]) -> None:
         columns = ", ".join(f"`{field.name}` {field.dataType.simpleString()}" for field in wanted.fields)
-        properties = ", ".join(f"'{name}' = '{value}'" for name, value in self._properties.items())
+        own = {**self._properties, **self._of_catalog()}
+        properties = ", ".join(f"'{name}' = '{value}'" for name, value in own.items())
         parts = f"PARTITIONED BY ({', '.join(partitioning)}) " if partitioning else ""
         self.spark.sql(f"CREATE NAMESPACE IF NOT EXISTS {CATALOG}.{self.namespace}")
         self.spark.sql(f"CREATE TABLE {self.name(table)} ({columns}) USING iceberg {parts}TBLPROPERTIES ({properties})")
@@ -268,9 +269,9 @@ class Lake:
             tables.remove(group)
 
     def _appendable(self, table: str) -> Any:
-        """Return the table. One of an earlier release gets the properties that an append requires."""
+        """Return the table. One of an earlier release gets the properties of its catalog."""
         loaded = self._load(table)
-        missing = {name: value for name, value in REQUIRED.items() if loaded.properties().get(name) != value}
+        missing = {name: value for name, value in self._of_catalog().items() if loaded.properties().get(name) != value}
         if missing:
             update = loaded.updateProperties()
             for name, value in missing.items():
@@ -364,6 +365,10 @@ class Lake:
         metrics = iceberg.parquet.ParquetUtil.fileMetrics(written, iceberg.MetricsConfig.forTable(loaded))
         made = iceberg.DataFiles.builder(loaded.spec()).withInputFile(written).withFormat("parquet").withMetrics(metrics)
         return made.withPartitionValues(file.partition).withSortOrder(loaded.sortOrder()).build()
+
+    def _of_catalog(self) -> Mapping[str, str]:
+        """Return the properties of tables that depend on the catalog."""
+        return {} if self.spark.conf.get(f"spark.sql.catalog.{CATALOG}.type", None) == "hadoop" else COMPRESSED
 
     def _load(self, table: str) -> Any:
         return self._java().spark.Spark3Util.loadIcebergTable(self.spark._jsparkSession, self.name(table))  # noqa: SLF001 - as below

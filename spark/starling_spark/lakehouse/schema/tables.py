@@ -61,13 +61,11 @@ class LakeTable:
         return ("hours(received_at)", self.kind)
 
 
-REQUIRED: Final[Mapping[str, str]] = MappingProxyType(
-    {
-        # Each commit writes the list of all snapshots again; compressed it is a seventh.
-        "write.metadata.compression-codec": "gzip",
-    }
-)
-"""Iceberg's table properties without which nothing is appended; tables of earlier releases get them."""
+COMPRESSED: Final[Mapping[str, str]] = MappingProxyType({"write.metadata.compression-codec": "gzip"})
+"""The property of tables whose catalog has the place of their metadata.
+
+Each commit writes the list of all snapshots again; compressed it is a seventh. Readers of a directory look for a plain name.
+"""
 
 PROPERTIES: Final[Mapping[str, str]] = MappingProxyType(
     {
@@ -76,7 +74,6 @@ PROPERTIES: Final[Mapping[str, str]] = MappingProxyType(
         "write.distribution-mode": "none",
         "write.metadata.delete-after-commit.enabled": "true",
         "write.metadata.previous-versions-max": "50",
-        **REQUIRED,
     }
 )
 """Iceberg's table properties."""
