@@ -5,7 +5,7 @@ SHELL := /bin/bash
 PYTHON := .venv/bin/python
 # Most of the time tests wait for a broker or a JVM: three files at once use what that leaves of two cores.
 # The death of a process of pytest ends the run: with a new one pytest-xdist would wait endlessly for the files of the old one.
-PYTEST_ARGS ?= --numprocesses 4 --dist loadfile --no-loadscope-reorder --max-worker-restart 0
+PYTEST_ARGS ?= --numprocesses 3 --dist loadfile --no-loadscope-reorder --max-worker-restart 0
 SOURCES := libs services spark apps tests benchmarks tools
 
 # Generated histories of each of the six tests of the oracle (the seventh, of the backfill: half of them); a seed repeats a run.

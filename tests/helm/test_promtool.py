@@ -53,6 +53,7 @@ def test_promtool_accepts_the_rules() -> None:
     assert done.returncode == 0, done.stdout + done.stderr
 
 
+@pytest.mark.long
 def test_each_alert_fires_over_its_series_and_over_no_others(tmp_path: Path) -> None:
     groups = [group_of(name, number, case) for name, cases in CASES.items() for number, case in enumerate(cases)]
     assert run_tests(tmp_path, groups, RULES) == ""

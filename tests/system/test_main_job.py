@@ -19,7 +19,7 @@ from starling_local.stack.parts.jvm_registry import registry_url
 from tests.system.conftest import Platform
 from tests.system.live import members
 
-CUSTOMERS = 700
+CUSTOMERS = 400
 VICTIMS = ("segmenter-0", "normalizer-0", "messenger-0", "projector-0", "delivery-0", "segmenter-0", "messenger-0")
 
 MONTH_SPENDERS = {
