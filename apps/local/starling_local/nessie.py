@@ -24,7 +24,7 @@ from starling_local.errors import NotPossible
 from starling_local.ports import HOST
 from starling_local.runtime import BUNDLES, fetch
 from starling_local.runtime.fetching import default_runtime_dir
-from starling_local.stack.supervision.process import end_with_parent
+from starling_local.stack.supervision.process import end_with_parent, wait_or_kill
 
 WAREHOUSE: Final = "lake"
 """The name of the only warehouse."""
@@ -76,11 +76,7 @@ def nessie(store: ObjectStore) -> Iterator[Nessie]:
             yield Nessie(f"{url}/iceberg/", token, log)
         finally:
             process.terminate()
-            try:
-                process.wait(_STOP_SECONDS)
-            except subprocess.TimeoutExpired:
-                process.kill()
-                process.wait()
+            wait_or_kill(process, _STOP_SECONDS)
 
 
 def _settings(store: ObjectStore, public_key: str) -> dict[str, str]:

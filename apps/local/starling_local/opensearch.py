@@ -17,7 +17,7 @@ from starling_local.ports import HOST
 from starling_local.preflight import is_free
 from starling_local.runtime import BUNDLES, fetch
 from starling_local.runtime.fetching import default_runtime_dir
-from starling_local.stack.supervision.process import end_with_parent
+from starling_local.stack.supervision.process import end_with_parent, wait_or_kill
 
 _MAIN: Final = "org.codelibs.opensearch.runner.OpenSearchRunner"
 _PORTS: Final = range(9_201, 9_300)
@@ -46,11 +46,7 @@ def opensearch() -> Iterator[str]:
             yield url
         finally:
             node.terminate()
-            try:
-                node.wait(_STOP_SECONDS)
-            except subprocess.TimeoutExpired:
-                node.kill()
-                node.wait()
+            wait_or_kill(node, _STOP_SECONDS)
 
 
 def _started(jars: Path, scratch: Path) -> tuple[subprocess.Popen[bytes], str]:

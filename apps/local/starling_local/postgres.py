@@ -20,7 +20,7 @@ from starling_local.errors import NotPossible
 from starling_local.ports import HOST
 from starling_local.runtime import BUNDLES, fetch
 from starling_local.runtime.fetching import default_runtime_dir
-from starling_local.stack.supervision.process import end_with_parent
+from starling_local.stack.supervision.process import end_with_parent, wait_or_kill
 
 USER: Final = "starling"
 DATABASE: Final = "postgres"
@@ -73,11 +73,7 @@ def postgres(password: str) -> Iterator[PostgresServer]:
             yield PostgresServer(port, password, log)
         finally:
             server.send_signal(signal.SIGINT)  # PostgreSQL then ends without waiting for its clients
-            try:
-                server.wait(_STOP_SECONDS)
-            except subprocess.TimeoutExpired:
-                server.kill()
-                server.wait()
+            wait_or_kill(server, _STOP_SECONDS)
 
 
 def _account() -> dict[str, Any]:

@@ -121,8 +121,7 @@ class Lake:
 
         Raises: LakeFenced, errors of Spark.
         """
-        self._appendable(table)
-        files = self._written(table, rows)
+        files = self._written(self._appendable(table), rows)
         self._publish(table, self._load(table), files, position, tip)
         return sum(int(file.recordCount()) for file in files)
 
@@ -253,12 +252,12 @@ class Lake:
         if sorted_by:
             self.spark.sql(f"ALTER TABLE {self.name(table)} WRITE LOCALLY ORDERED BY {', '.join(sorted_by)}")
 
-    def _written(self, table: str, rows: DataFrame) -> list[Any]:
+    def _written(self, loaded: Any, rows: DataFrame) -> list[Any]:
         """Write rows into files that no snapshot has, by the writer of Iceberg's compactions, and return the files.
 
         A staged snapshot would be simpler, but Nessie publishes it at once.
         """
-        loaded, iceberg, group = self._load(table), self._java().spark, uuid4().hex
+        iceberg, group = self._java().spark, uuid4().hex
         tables, written = iceberg.SparkTableCache.get(), iceberg.FileRewriteCoordinator.get()
         tables.add(group, loaded)
         try:

@@ -73,6 +73,15 @@ def end_with_parent() -> None:
         ctypes.CDLL(None).prctl(_PR_SET_PDEATHSIG, signal.SIGTERM, 0, 0, 0)
 
 
+def wait_or_kill(process: subprocess.Popen[bytes], timeout_seconds: float) -> None:
+    """Wait for the end of a process that was asked to stop; kill it at the time-out."""
+    try:
+        process.wait(timeout_seconds)
+    except subprocess.TimeoutExpired:
+        process.kill()
+        process.wait()
+
+
 def terminate(identity: Identity) -> None:
     """Send TERM to the leader of the group only; the leader stops its children in the right order."""
     if is_alive(identity):
