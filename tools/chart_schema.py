@@ -7,7 +7,7 @@ import json
 import sys
 from collections.abc import Iterator, Mapping
 from pathlib import Path
-from typing import Any, Final, get_args
+from typing import Any, Final, get_args, get_origin
 
 import yaml
 from pydantic import BaseModel
@@ -25,7 +25,11 @@ from starling_normalizer.settings import Settings as NormalizerSettings
 from starling_projector.settings import ProjectorSettings
 from starling_scaler.settings import ScalerSettings
 from starling_segmenter.settings import Settings as SegmenterSettings
+from starling_spark.jobs.audience_report.settings import AudienceReportSettings
+from starling_spark.jobs.campaign_report.settings import CampaignReportSettings
+from starling_spark.jobs.exports.settings import ExportSettings
 from starling_spark.jobs.profiles.settings import ProfilesSettings
+from starling_spark.jobs.views.settings import ViewsSettings
 from starling_spark.lakehouse.settings import LakeSettings
 from starling_tracker.settings import Settings as TrackerSettings
 
@@ -48,6 +52,11 @@ MODELS: Final[Mapping[str, type[BaseSettings]]] = {
     "scaler": ScalerSettings,
     "profiles": ProfilesSettings,
     "lake": LakeSettings,
+    "views": ViewsSettings,
+    "lakeUpkeep": LakeSettings,
+    "exports": ExportSettings,
+    "audienceReport": AudienceReportSettings,
+    "campaignReport": CampaignReportSettings,
 }
 """Block of values.yaml -> the settings of its process."""
 
@@ -141,6 +150,7 @@ _BY_NAME: Final[Mapping[str, Mapping[str, Any]]] = {
             "icebergJars",
             "configMaps",
             "secrets",
+            "names",
         ),
         _STRINGS,
     ),
@@ -153,6 +163,8 @@ _BY_NAME: Final[Mapping[str, Mapping[str, Any]]] = {
             "preStopSeconds",
             "activeDeadlineSeconds",
             "ttlSecondsAfterFinished",
+            "successfulJobsHistoryLimit",
+            "failedJobsHistoryLimit",
             "pollingIntervalSeconds",
             "cooldownSeconds",
         ),
@@ -199,6 +211,7 @@ _BY_NAME: Final[Mapping[str, Mapping[str, Any]]] = {
 _BY_PATH: Final[Mapping[str, Mapping[str, Any]]] = {
     "spark.profiles.replicas": {"enum": [0, 1]},
     "spark.lake.replicas": {"enum": [0, 1]},
+    "spark.views.replicas": {"enum": [0, 1]},
     "ingest.autoscaling.kind": {"enum": ["hpa"]},
     "api.autoscaling.kind": {"enum": ["hpa"]},
     "projector.autoscaling.kind": {"enum": ["auto", "keda", "hpa"]},
@@ -236,7 +249,7 @@ def variables(model: type[BaseModel], prefix: str = "STARLING_") -> Iterator[tup
     """Yield each variable that the model reads, with its schema: of the model, or a text."""
     properties = model.model_json_schema()["properties"]
     for name, field in model.model_fields.items():
-        kinds = (field.annotation, *get_args(field.annotation))
+        kinds = (field.annotation, *(() if get_origin(field.annotation) is dict else get_args(field.annotation)))
         group = next((kind for kind in kinds if isinstance(kind, type) and issubclass(kind, BaseModel)), None)
         if group is not None:
             yield from variables(group, f"{prefix}{name.upper()}__")

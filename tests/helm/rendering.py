@@ -88,7 +88,8 @@ class Workload(NamedTuple):
     @property
     def template(self) -> Manifest:
         """Return the template of its pods."""
-        template: Manifest = self.manifest["spec"]["template"]
+        spec = self.manifest["spec"]
+        template: Manifest = (spec["jobTemplate"]["spec"] if self.manifest["kind"] == "CronJob" else spec)["template"]
         return template
 
     @property
@@ -115,7 +116,7 @@ def of_kind(manifests: Sequence[Manifest], *kinds: str) -> list[Manifest]:
 
 
 def workloads(manifests: Sequence[Manifest]) -> list[Workload]:
-    return [Workload(one) for one in of_kind(manifests, "Deployment", "StatefulSet", "Job")]
+    return [Workload(one) for one in of_kind(manifests, "Deployment", "StatefulSet", "Job", "CronJob")]
 
 
 def named(manifests: Sequence[Manifest], kind: str, name: str) -> Manifest:

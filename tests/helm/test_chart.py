@@ -63,16 +63,25 @@ from tools.chart_reference import PAGE, described, page
 from tools.chart_reference import VALUES as VALUES_FILE
 from tools.chart_schema import MODELS, SCHEMA, document, variables
 
-READS: Mapping[str, type[BaseSettings]] = {**MODELS, "deploy": DeploySettings, "test": VerifySettings}
+SCHEDULED = {
+    "lakeUpkeep": "lake-upkeep", "exports": "exports", "audienceReport": "audience-report", "campaignReport": "campaign-report",
+}  # fmt: skip
+"""Block under `spark.scheduled` -> component."""
+READS: Mapping[str, type[BaseSettings]] = {
+    **{SCHEDULED.get(block, block): model for block, model in MODELS.items()}, "deploy": DeploySettings, "test": VerifySettings,
+}  # fmt: skip
 """Component -> the settings that its process reads."""
 MODULES = {name: f"starling_{name}" for name in MODELS} | {
+    **{name: f"starling_spark.jobs.{name.replace('-', '_')}" for name in ("views", *SCHEDULED.values())},
     "deploy": "starling_common.deploy", "test": "starling_common.verify",
     "profiles": "starling_spark.jobs.profiles", "lake": "starling_spark.jobs.lake",
     "email": "starling_delivery", "feeds": "starling_delivery",
 }  # fmt: skip
-CONNECTED = sorted(READS.keys() - {"scaler"})
+CONNECTED = sorted(READS.keys() - {"scaler", "audience-report"})
 """Components with connections to the broker and the registry."""
-ONCE = frozenset({"deploy", "test"})
+USERS = {"test": "auditor", "lake-upkeep": "lake", "exports": "lake"}
+"""Component -> the user of the broker whose rights it has, if that is another one's."""
+ONCE = frozenset({"deploy", "test", *SCHEDULED.values()})
 """Components that run once: they have no port."""
 SECRETS = {
     "starling-keys": {"write-keys": "key=default"},
@@ -121,8 +130,8 @@ def test_every_object_has_a_unique_name_and_texts_where_kubernetes_requires_them
         metadata = one["metadata"]
         assert NAME.fullmatch(metadata["name"]), metadata["name"]
         maps = [metadata["labels"], metadata.get("annotations", {}), one.get("data", {}), one.get("stringData", {})]
-        if one["kind"] in {"Deployment", "StatefulSet", "Job"}:
-            inner = one["spec"]["template"]["metadata"]
+        if one["kind"] in {"Deployment", "StatefulSet", "Job", "CronJob"}:
+            inner = Workload(one).template["metadata"]
             maps += [inner["labels"], inner.get("annotations", {})]
         for found in maps:
             assert {key: value for key, value in found.items() if not isinstance(value, str)} == {}
@@ -137,8 +146,9 @@ def test_a_release_with_the_longest_name_has_names_that_kubernetes_accepts() -> 
 @EVERY
 def test_every_pod_has_the_environment_of_its_process(ci: str, monkeypatch: pytest.MonkeyPatch) -> None:
     found = workloads(objects(ci))
-    optional = {"lake", "scaler", "email", "feeds", "messenger", "broadcaster", "audience", "tracker"}
+    optional = {"lake", "views", "scaler", "email", "feeds", "messenger", "broadcaster", "audience", "tracker", *SCHEDULED.values()}
     assert {one.component for one in found} >= set(READS) - optional
+    assert ci != "everything" or {one.component for one in found} == set(READS) - {"audience-report"}
     for one in found:
         model = READS[one.component]
         variables_of_pod = environment(one, objects(ci), SECRETS)
@@ -192,7 +202,7 @@ def mounted_files(component: str, connection: Any, name: str) -> None:
     """Compare the files of the connection's certificates with the volumes of the component's pod."""
     [pod] = [one for one in workloads(objects("everything")) if one.component == component]
     mounted = {mount["mountPath"]: mount["name"] for mount in pod.container["volumeMounts"]}
-    volumes = {volume["name"]: volume.get("secret") for volume in pod.manifest["spec"]["template"]["spec"]["volumes"]}
+    volumes = {volume["name"]: volume.get("secret") for volume in pod.spec["volumes"]}
     files = (connection.ssl_ca_file, connection.ssl_certificate_file, connection.ssl_key_file)
     certificate = {"secretName": f"{name}-certificate"}
     assert {file: volumes[mounted[file.rpartition("/")[0]]] for file in files} == {
@@ -215,7 +225,7 @@ OWN_USERS = {"kafka": {"security": {"username": "starling-{service}", "passwordK
 
 @pytest.mark.parametrize("component", CONNECTED)
 def test_each_component_can_have_a_user_of_its_own(component: str) -> None:
-    service = "auditor" if component == "test" else component
+    service = USERS.get(component, component)
     assert service in {one.name for one in load_services(load_catalogue())}
     manifests = rendered(OWN_USERS, "everything")
     [pod] = [one for one in workloads(manifests) if one.component == component]
@@ -247,9 +257,9 @@ def test_the_deploy_step_creates_the_rights_before_the_topics_if_asked(monkeypat
 
 def test_a_rotation_of_secrets_replaces_every_pod() -> None:
     before, after = (workloads(rendered({"secretsRevision": revision}, "everything")) for revision in ("1", "2"))
-    templates = [{one.component: one.manifest["spec"]["template"]["metadata"] for one in found} for found in (before, after)]
+    templates = [{one.component: one.template["metadata"] for one in found} for found in (before, after)]
     same = {component for component, metadata in templates[0].items() if templates[1][component] == metadata}
-    assert same == {"deploy", "test"}  # they run once for each upgrade
+    assert same == ONCE - {"audience-report"}  # each of their pods is a new one
 
 
 @pytest.mark.parametrize("component", CONNECTED)
@@ -510,6 +520,7 @@ def test_a_pod_has_more_time_to_stop_than_its_process_needs() -> None:
         "email": default(EmailSettings, "timeout_seconds") + 2 * TRANSACTION_MS / 1000,
         "profiles": default(ProfilesSettings, "profiles_stop_seconds") + CLOSE_SECONDS,
         "lake": default(LakeSettings, "lake_stop_seconds") + CLOSE_SECONDS,
+        "views": default(MODELS["views"], "views_stop_seconds") + CLOSE_SECONDS,
         # A decision about two stages, with four calls and a scrape each, and the two calls that give the Lease up.
         "scaler": 8 * CALL_SECONDS + 2 * default(ScalerSettings, "scrape_timeout_seconds") + 2 * CALL_SECONDS,
         # The transaction that is open, and the time after which a worker leaves without an answer of the broker.
@@ -520,7 +531,8 @@ def test_a_pod_has_more_time_to_stop_than_its_process_needs() -> None:
         "feeds": FEEDS_STOP_SECONDS + default(FeedSettings, "timeout_seconds") + FEED_MS / 1000,
         "audience": JOIN_SECONDS + default(MODELS["audience"], "timeout_seconds"),
     }
-    given = {pod.component: pod.spec.get("terminationGracePeriodSeconds") for pod in workloads(objects("production"))}
+    manifests = rendered({"spark": {"views": {"enabled": True}}}, "production")
+    given = {pod.component: pod.spec.get("terminationGracePeriodSeconds") for pod in workloads(manifests)}
     assert {name for name, seconds in needed.items() if given[name] <= seconds} == set()
 
 
@@ -550,6 +562,37 @@ def test_a_spark_job_never_runs_twice() -> None:
         given = environment(Workload(one), objects("production"), SECRETS)
         [mount] = [mount for mount in Workload(one).container["volumeMounts"] if mount["name"] == "state"]
         assert given["STARLING_CHECKPOINT_DIR"].startswith(mount["mountPath"])
+
+
+def test_a_scheduled_job_starts_only_after_the_former_run_of_it() -> None:
+    jobs = of_kind(objects("everything"), "CronJob")
+    found = {Workload(one).component: one["spec"] for one in jobs}
+    assert set(found) == {"lake-upkeep", "exports", "campaign-report"}
+    assert {(one["concurrencyPolicy"], one["timeZone"]) for one in found.values()} == {("Forbid", "Asia/Tokyo")}
+    assert {name for name, one in found.items() if one["suspend"]} == {"campaign-report"}
+    arguments = {Workload(one).component: Workload(one).container.get("args") for one in jobs}
+    report = ["--out", "s3a://shop-lake/reports/campaigns", "--overwrite"]
+    assert arguments == {"lake-upkeep": None, "exports": ["run", "members"], "campaign-report": report}
+    assert {Workload(one).spec["serviceAccountName"] for one in jobs} == {"prod-segments-scheduled"}
+    account = named(objects("everything"), "ServiceAccount", "prod-segments-scheduled")
+    assert account["metadata"]["annotations"]["example.com/role"] == "lake"
+
+
+def test_a_scheduled_job_reads_the_tables_that_the_lake_job_writes(monkeypatch: pytest.MonkeyPatch) -> None:
+    lake: Any = parsed("lake", {}, monkeypatch, "everything")
+    exports: Any = parsed("exports", {}, monkeypatch, "everything")
+    assert (exports.lake_warehouse, exports.lake_catalog) == (lake.lake_warehouse, lake.lake_catalog)
+    assert {name: one.to for name, one in exports.exports.items()} == {"members": "s3://shop-lake/members"}
+
+
+def test_the_audience_report_gets_the_database_and_ends_at_the_time_of_its_run(monkeypatch: pytest.MonkeyPatch) -> None:
+    block = {"enabled": True, "settings": {"STARLING_TIMEZONES": "default=Asia/Tokyo"}}
+    values = {"spark": {"scheduled": {"audienceReport": block}}}
+    report: Any = parsed("audience-report", values, monkeypatch)
+    assert (report.cassandra.contact_points, report.timezones) == ("cassandra-0,cassandra-1", "default=Asia/Tokyo")
+    assert report.lake_warehouse == ""
+    [job] = of_kind(rendered(values), "CronJob")
+    assert "args" not in Workload(job).container
 
 
 def test_the_jars_are_those_that_the_build_downloads() -> None:
@@ -819,7 +862,7 @@ def test_the_tutorial_builds_the_images_of_its_values() -> None:
 def test_the_guide_names_the_user_of_each_component() -> None:
     guide = (ROOT / "docs/how-to/kubernetes.md").read_text()
     [sentence] = re.findall(r"The secret `kafka-users` has the keys (.+?)\.", guide, re.DOTALL)
-    users = {"auditor" if component == "test" else component for component in CONNECTED}
+    users = {USERS.get(component, component) for component in (*CONNECTED, "audience-report")}
     assert set(re.findall(r"`([a-z-]+)`", sentence)) == users
 
 
@@ -981,6 +1024,16 @@ def test_a_bad_value_is_refused_with_its_path(values: Mapping[str, Any], path: s
         ({"metrics": {"serviceMonitor": {"enabled": True}}}, "metrics.serviceMonitor.enabled: the cluster has no monitoring"),
         ({"metrics": {"prometheusRule": {"enabled": True}}}, "metrics.prometheusRule.enabled: the cluster has no monitoring"),
         ({"spark": {"lake": {"enabled": True, "persistence": {"enabled": False}}}}, "spark.lake.warehouse: set a location"),
+        ({"spark": {"scheduled": {"exports": {"enabled": True}}}}, "spark.scheduled.exports.enabled: set spark.lake.warehouse"),
+        (
+            {"spark": {"lake": {"warehouse": "s3a://lake"}, "scheduled": {"lakeUpkeep": {"enabled": True}}}},
+            "spark.scheduled.lakeUpkeep.enabled: set spark.lake.catalog to one with several writers",
+        ),
+        ({"spark": {"scheduled": {"campaignReport": {"enabled": True}}}}, "spark.scheduled.campaignReport.out: set the directory"),
+        (
+            {"clock": "event", "spark": {"scheduled": {"audienceReport": {"enabled": True}}}},
+            "audienceReport.enabled: needs clock=wall",
+        ),
         ({"backfill": {"enabled": True}}, "backfill.image: set the image"),
         ({"sqlTraits": {"enabled": True}}, "sqlTraits.image: set the image"),
         ({"sqlTraits": {"enabled": True, "image": "x:1"}}, "sqlTraits.environment.STARLING_LAKE_WAREHOUSE: set a value"),
@@ -1024,8 +1077,9 @@ def test_the_notes_name_commands_for_objects_that_exist(tmp_path: Path) -> None:
 
 
 KINDS = {
-    "ConfigMap": "V1ConfigMap", "Deployment": "V1Deployment", "HorizontalPodAutoscaler": "V2HorizontalPodAutoscaler",
-    "Ingress": "V1Ingress", "Job": "V1Job", "NetworkPolicy": "V1NetworkPolicy", "PersistentVolumeClaim": "V1PersistentVolumeClaim",
+    "ConfigMap": "V1ConfigMap", "CronJob": "V1CronJob", "Deployment": "V1Deployment",
+    "HorizontalPodAutoscaler": "V2HorizontalPodAutoscaler", "Ingress": "V1Ingress", "Job": "V1Job",
+    "NetworkPolicy": "V1NetworkPolicy", "PersistentVolumeClaim": "V1PersistentVolumeClaim",
     "PodDisruptionBudget": "V1PodDisruptionBudget", "Role": "V1Role", "RoleBinding": "V1RoleBinding", "Secret": "V1Secret",
     "Service": "V1Service", "ServiceAccount": "V1ServiceAccount", "StatefulSet": "V1StatefulSet",
 }  # fmt: skip

@@ -40,7 +40,8 @@ app.kubernetes.io/instance: {{ .Release.Name }}
 A component is a dictionary:
 
   root    the top-level context
-  name    ingest, normalizer, segmenter, projector, api, delivery, feeds, messenger, broadcaster, audience, email, tracker, scaler, deploy, profiles or lake
+  name    ingest, normalizer, segmenter, projector, api, delivery, feeds, messenger, broadcaster, audience, email, tracker, scaler, deploy,
+          profiles, lake, views, lake-upkeep, exports, audience-report or campaign-report
   values  its block of values.yaml
 */}}
 {{- define "starling.component.labels" -}}
@@ -87,10 +88,11 @@ annotations: {{- toYaml . | nindent 2 }}
 
 {{/*
 The values of the connections of one component, as YAML: {service} in the user of the broker and in its secret is the name that
-`starling deploy acls` gives the component. `helm test` has the rights of an auditor. Input: root and name.
+`starling deploy acls` gives the component. `helm test` has the rights of an auditor, and the jobs that read nothing but the lake those of
+the lake job. Input: root and name.
 */}}
 {{- define "starling.connections" -}}
-{{- $service := ternary "auditor" .name (eq .name "test") }}
+{{- $service := get (dict "test" "auditor" "lake-upkeep" "lake" "exports" "lake") .name | default .name }}
 {{- $kafka := deepCopy .root.Values.kafka }}
 {{- range $key := tuple "username" "existingSecret" "passwordKey" }}
 {{- $_ := set $kafka.security $key (replace "{service}" $service (get $kafka.security $key)) }}
@@ -336,4 +338,9 @@ subjects:
   - kind: ServiceAccount
     name: {{ include "starling.component.serviceAccountName" . }}
     namespace: {{ .root.Release.Namespace }}
+{{- end }}
+
+{{/* The Spark jobs that run by a schedule, as YAML: key under `spark.scheduled` -> component. */}}
+{{- define "starling.scheduled" -}}
+{{- toYaml (dict "lakeUpkeep" "lake-upkeep" "exports" "exports" "audienceReport" "audience-report" "campaignReport" "campaign-report") }}
 {{- end }}

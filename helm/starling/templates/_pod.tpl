@@ -594,14 +594,19 @@ spec:
 {{- end }}
 
 {{/*
-The pods of a Job with the image of the deploy step. Input: root, name, values, and
+The pods of a Job. Input: root, name, values, and
 
   module        the Python module that the container runs
+  arguments     its arguments
   environment   variables with fixed values, beside the connections
+  cassandra     true: the container gets the connection and the login
   secret        the secret with the login of Cassandra
+  account       the component with the service account
+  named         true: the process gets the name of its pod
 */}}
 {{- define "starling.once.podTemplate" -}}
-{{- $connections := merge (include "starling.connectionEnvironment" (include "starling.connections" . | fromYaml) | fromYaml) (include "starling.cassandraEnvironment" .root | fromYaml) -}}
+{{- $cassandra := ternary (include "starling.cassandraEnvironment" .root | fromYaml) (dict) .cassandra }}
+{{- $connections := merge (include "starling.connectionEnvironment" (include "starling.connections" . | fromYaml) | fromYaml) $cassandra -}}
 metadata:
   labels: {{- include "starling.component.podLabels" . | nindent 4 }}
   {{- with merge (dict) .values.podAnnotations .root.Values.commonAnnotations }}
@@ -609,7 +614,7 @@ metadata:
   {{- end }}
 spec:
   restartPolicy: Never
-  serviceAccountName: {{ include "starling.component.serviceAccountName" (dict "root" .root "name" "deploy" "values" .values) }}
+  serviceAccountName: {{ include "starling.component.serviceAccountName" (dict "root" .root "name" .account "values" .values) }}
   automountServiceAccountToken: false
   enableServiceLinks: false
   {{- with .root.Values.image.pullSecrets }}
@@ -617,6 +622,9 @@ spec:
   {{- end }}
   {{- with .values.priorityClassName }}
   priorityClassName: {{ . }}
+  {{- end }}
+  {{- with .values.runtimeClassName }}
+  runtimeClassName: {{ . }}
   {{- end }}
   securityContext: {{- include "starling.component.podSecurityContext" . | nindent 4 }}
   {{- with .values.nodeSelector }}
@@ -663,8 +671,17 @@ spec:
       image: {{ include "starling.component.image" . | quote }}
       imagePullPolicy: {{ .root.Values.image.pullPolicy }}
       command: [tini, --, python, -m, {{ .module }}]
+      {{- with .arguments }}
+      args: {{- toYaml . | nindent 8 }}
+      {{- end }}
       securityContext: {{- include "starling.component.securityContext" . | nindent 8 }}
       env:
+        {{- if .named }}
+        - name: STARLING_INSTANCE_ID
+          valueFrom:
+            fieldRef:
+              fieldPath: metadata.name
+        {{- end }}
         {{- range $variable, $value := include "starling.environment" (merge .environment $connections) | fromYaml }}
         - name: {{ $variable }}
           value: {{ $value | quote }}
@@ -672,7 +689,7 @@ spec:
         {{- with include "starling.connectionCredentials" (include "starling.connections" . | fromYaml) | trim }}
         {{- . | nindent 8 }}
         {{- end }}
-        {{- if include "starling.cassandra.secured" .root }}
+        {{- if and .cassandra (include "starling.cassandra.secured" .root) }}
         {{- include "starling.cassandra.credentials" (dict "root" .root "secret" .secret) | nindent 8 }}
         {{- end }}
         {{- with .values.extraEnv }}
@@ -687,7 +704,7 @@ spec:
       volumeMounts:
         - name: tmp
           mountPath: /tmp
-        {{- with include "starling.certificates" (dict "kind" "mounts" "root" .root "cassandra" true) | trim }}
+        {{- with include "starling.certificates" (dict "kind" "mounts" "root" .root "cassandra" .cassandra) | trim }}
         {{- . | nindent 8 }}
         {{- end }}
         {{- with .values.extraVolumeMounts }}
@@ -696,7 +713,7 @@ spec:
   volumes:
     - name: tmp
       emptyDir: {}
-    {{- with include "starling.certificates" (dict "kind" "volumes" "root" .root "cassandra" true) | trim }}
+    {{- with include "starling.certificates" (dict "kind" "volumes" "root" .root "cassandra" .cassandra) | trim }}
     {{- . | nindent 4 }}
     {{- end }}
     {{- with .values.extraVolumes }}
