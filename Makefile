@@ -39,8 +39,8 @@ test-long: setup ## the tests marked `long`, which make test leaves out
 	@STARLING_LONG=all $(PYTHON) -m pytest $(PYTEST_ARGS) -m long
 
 helm: ## Helm 3 and 4, by which the tests render the chart; built from their Go modules into ~/.cache/starling/tools, once
-	@HELM_MAJOR=3 tools/helm.sh version >/dev/null
-	@HELM_MAJOR=4 tools/helm.sh version >/dev/null
+	@caches="$$(mktemp -d)"; trap 'rm -rf "$$caches"' EXIT; export STARLING_GO_CACHE="$$caches"; \
+	for major in 3 4; do HELM_MAJOR=$$major tools/helm.sh version >/dev/null; done
 
 promtool: ## promtool, which evaluates alerts and dashboards; built from its Go module into ~/.cache/starling/tools, once: ten minutes
 	@tools/promtool.sh --version >/dev/null
