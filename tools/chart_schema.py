@@ -66,7 +66,8 @@ _OWN: Final = (
     "STARLING_WRITE_KEYS",
     "STARLING_TOKENS", "STARLING_PROFILE_PARTITIONS", "STARLING_HISTORY_DAYS", "STARLING_STATE_DIR",
     "STARLING_BACKFILL_", "STARLING_IMPORTS_", "STARLING_SQL_TRAITS_",
-    "STARLING_SPARK_MASTER", "STARLING_SPARK_DRIVER_MEMORY", "STARLING_SPARK_JARS",
+    "STARLING_SPARK_MASTER", "STARLING_SPARK_DRIVER_HOST", "STARLING_SPARK_PROPERTIES",
+    "STARLING_SPARK_DRIVER_MEMORY", "STARLING_SPARK_JARS",
     "STARLING_CHECKPOINT_DIR", "STARLING_LAKE_WAREHOUSE", "STARLING_LAKE_CATALOG", "STARLING_FAILPOINT",
     "STARLING_NAMESPACE", "STARLING_LEASE_NAME", "STARLING_DRY_RUN", "STARLING_KUBECONFIG",
     *(f"STARLING_{stage}__{name}" for stage in ("NORMALIZER", "SEGMENTER") for name in ("STATEFUL_SET", "MIN_REPLICAS")),
@@ -82,6 +83,7 @@ _OBJECT: Final = {"type": "object"}
 _OBJECTS: Final = {"type": "array", "items": _OBJECT}
 _STRINGS: Final = {"type": "array", "items": {"type": "string"}}
 _QUANTITY: Final = {"type": "string", "pattern": "^[0-9]+(\\.[0-9]+)?([EPTGMk]i?|m)?$"}
+_HEAP: Final = {"type": "string", "pattern": "^[1-9][0-9]*[mg]$"}
 _DURATION: Final = {"type": "string", "pattern": "^([0-9]+(ms|s|m|h))+$"}
 _INT_OR_PERCENT: Final = {"type": ["integer", "string", "null"], "minimum": 0, "pattern": "^[0-9]+%$"}
 
@@ -89,7 +91,7 @@ _BY_NAME: Final[Mapping[str, Mapping[str, Any]]] = {
     **dict.fromkeys(
         ("commonLabels", "commonAnnotations", "labels", "annotations", "podAnnotations", "podLabels", "alertLabels"), _TEXTS
     ),
-    **dict.fromkeys(("nodeSelector", "catalog"), _TEXTS),
+    **dict.fromkeys(("nodeSelector", "catalog", "properties"), _TEXTS),
     **dict.fromkeys(
         (
             "podSecurityContext",
@@ -198,7 +200,10 @@ _BY_NAME: Final[Mapping[str, Mapping[str, Any]]] = {
     "whenScaled": {"enum": ["Delete", "Retain"]},
     "whenDeleted": {"enum": ["Delete", "Retain"]},
     "master": {"type": "string", "pattern": "^local\\[([1-9][0-9]*|\\*)\\]$"},
-    "driverMemory": {"type": "string", "pattern": "^[1-9][0-9]*[mg]$"},
+    "driverMemory": _HEAP,
+    "memoryOverhead": _HEAP,
+    "instances": _COUNT,
+    "cores": _POSITIVE,
     "extraEgress": {"type": "object", "additionalProperties": _OBJECTS},
     "environment": {
         "type": "object",
@@ -209,6 +214,7 @@ _BY_NAME: Final[Mapping[str, Mapping[str, Any]]] = {
 """Name of a value -> its schema, wherever it is."""
 
 _BY_PATH: Final[Mapping[str, Mapping[str, Any]]] = {
+    **{f"spark.{name}.executors.memory": _HEAP for name in ("profiles", "lake", "views")},
     "spark.profiles.replicas": {"enum": [0, 1]},
     "spark.lake.replicas": {"enum": [0, 1]},
     "spark.views.replicas": {"enum": [0, 1]},

@@ -151,8 +151,8 @@ def _value(workload: Workload, variable: Manifest, manifests: Sequence[Manifest]
         return variable["value"]
     source = variable["valueFrom"]
     if "fieldRef" in source:
-        assert source["fieldRef"]["fieldPath"] == "metadata.name"
-        return f"{workload.manifest['metadata']['name']}-0"
+        fields = {"metadata.name": f"{workload.manifest['metadata']['name']}-0", "status.podIP": "10.0.0.5"}
+        return fields[source["fieldRef"]["fieldPath"]]
     reference = source["secretKeyRef"]
     if reference["name"] in secrets:
         return secrets[reference["name"]][reference["key"]]

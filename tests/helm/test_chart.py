@@ -184,6 +184,9 @@ def test_values_reach_the_process_with_their_types(monkeypatch: pytest.MonkeyPat
     assert (segmenter.state_cache_bytes, segmenter.backing_store, segmenter.session_timeout_seconds) == (1073741824, False, 45.5)
     delivery: Any = parsed("delivery", {"delivery": {"settings": {"STARLING_RETRY_DELAYS_SECONDS": [5, 60]}}}, monkeypatch)
     assert delivery.retry_delays_seconds == (5, 60)
+    values = {"spark": {"profiles": {"properties": {"spark.hadoop.fs.s3a.path.style.access": "true"}}}}
+    profiles: Any = parsed("profiles", values, monkeypatch)
+    assert profiles.spark_properties == {"spark.hadoop.fs.s3a.path.style.access": "true"}
     lake: Any = parsed(
         "lake", {"spark": {"lake": {"enabled": True, "catalog": {"type": "rest", "uri": "https://c.example"}}}}, monkeypatch
     )
@@ -484,8 +487,9 @@ def test_where_the_cluster_assigns_the_ids_the_chart_sets_none() -> None:
 
 @EVERY
 def test_only_pods_that_call_kubernetes_have_a_token(ci: str) -> None:
-    # The API starts jobs; the scaler sets replicas, which its workers read when they stop.
+    # The API starts jobs; the scaler sets replicas, which its workers read when they stop; a driver creates executors.
     calls = {"api", "scaler", "normalizer", "segmenter"} if ci in {"production", "everything"} else set()
+    calls |= {"views"} if ci == "everything" else set()
     with_token = {pod.component for pod in workloads(objects(ci)) if pod.spec["automountServiceAccountToken"]}
     assert with_token == calls
     assert all(one["automountServiceAccountToken"] is False for one in of_kind(objects(ci), "ServiceAccount"))
@@ -582,6 +586,7 @@ def test_a_scheduled_job_reads_the_tables_that_the_lake_job_writes(monkeypatch: 
     lake: Any = parsed("lake", {}, monkeypatch, "everything")
     exports: Any = parsed("exports", {}, monkeypatch, "everything")
     assert (exports.lake_warehouse, exports.lake_catalog) == (lake.lake_warehouse, lake.lake_catalog)
+    assert exports.spark_properties == {"spark.hadoop.fs.s3a.endpoint": "https://s3.example"}
     assert {name: one.to for name, one in exports.exports.items()} == {"members": "s3://shop-lake/members"}
 
 
@@ -701,17 +706,70 @@ def test_network_policies_allow_what_the_settings_connect_to_and_nothing_else(ci
             expected.add((443, "TCP"))
         if pod.component == "email":
             expected |= {(25, "TCP"), (443, "TCP"), (465, "TCP"), (587, "TCP"), (1024, "TCP")}
-        if pod.component in {"api", "scaler", "normalizer", "segmenter"}:
+        if pod.component in {"api", "scaler", "normalizer", "segmenter", "views"}:
             expected |= {(443, "TCP"), (6443, "TCP")}
+        if pod.component == "views":
+            expected.add((7079, "TCP"))
         if pod.component == "lake" and ci == "everything":
             expected.add((443, "TCP"))
         if pod.component in {"test", "scaler"}:
             expected.add((8080, "TCP"))
         assert _flows(policy, "egress") == expected, pod.component
         assert all(rule.get("ports") for rule in policy["spec"]["egress"]), "a rule without ports allows every port"
-        assert _flows(policy, "ingress") == (set() if pod.component in ONCE else {(8080, "TCP")})
+        requests = {(8080, "TCP")} | ({(7078, "TCP"), (7079, "TCP")} if pod.component == "views" else set())
+        assert _flows(policy, "ingress") == (set() if pod.component in ONCE else requests)
         open_to_all = [rule for rule in policy["spec"].get("ingress", ()) if not rule.get("from")]
         assert bool(open_to_all) == (ci == "everything" and pod.component in {"ingest", "api", "tracker"})
+
+
+def test_executors_exchange_data_with_their_own_job_alone() -> None:
+    policy = named(objects("everything"), "NetworkPolicy", "prod-segments-views-executor")
+    assert policy["spec"]["podSelector"]["matchLabels"].items() <= executor_pod()["metadata"]["labels"].items()
+    assert _flows(policy, "ingress") == {(7079, "TCP")}
+    servers = {(9092, "TCP"), (9093, "TCP"), (443, "TCP"), (9142, "TCP")}
+    assert _flows(policy, "egress") == {(53, "UDP"), (53, "TCP"), (7078, "TCP"), (7079, "TCP")} | servers
+    peers = [peer for rule in policy["spec"]["ingress"] for peer in rule["from"]]
+    components = {peer["podSelector"]["matchLabels"]["app.kubernetes.io/component"] for peer in peers}
+    assert components == {"views", "views-executor"}
+
+
+def executor_pod() -> dict[str, Any]:
+    """Return the template from which the driver of the views creates the pods of its executors."""
+    text = named(objects("everything"), "ConfigMap", "prod-segments-views-executor")["data"]["pod.yaml"]
+    pod: dict[str, Any] = yaml.safe_load(text)
+    return pod
+
+
+def test_the_driver_creates_executors_with_the_template_and_the_rights_of_the_chart(monkeypatch: pytest.MonkeyPatch) -> None:
+    views: Any = parsed("views", {}, monkeypatch, "everything")
+    assert (views.spark_master, views.spark_driver_host) == ("k8s://https://kubernetes.default.svc", "10.0.0.5")
+    assert views.checkpoint_dir == "s3a://shop-lake/checkpoints"
+    given = views.spark_properties
+    assert (given["spark.executor.instances"], given["spark.executor.cores"]) == ("3", "4")
+    assert given["spark.hadoop.fs.s3a.endpoint"] == "https://s3.example"
+    [driver] = [one for one in workloads(objects("everything")) if one.component == "views"]
+    assert given["spark.kubernetes.container.image"] == driver.container["image"]
+    directory = given["spark.kubernetes.executor.podTemplateFile"].removesuffix("/pod.yaml")
+    [mount] = [one for one in driver.container["volumeMounts"] if one["mountPath"] == directory]
+    [volume] = [one for one in driver.spec["volumes"] if one["name"] == mount["name"]]
+    assert volume["configMap"] == {"name": "prod-segments-views-executor"}
+    role = named(objects("everything"), "Role", "prod-segments-views")
+    assert [one["resources"] for one in role["rules"]] == [["pods", "configmaps"]]
+
+    pod = executor_pod()
+    assert list(misfits(pod, "V1Pod", "pod")) == []
+    [container] = pod["spec"]["containers"]
+    assert container["name"] == given["spark.kubernetes.executor.podTemplateContainerName"]
+    assert container["command"] == ["tini", "--", "python", "-m", "starling_spark.submit"]
+    assert (container["securityContext"], pod["spec"]["securityContext"]) == (
+        driver.container["securityContext"], driver.spec["securityContext"],
+    )  # fmt: skip
+    secrets = {one["name"]: one["valueFrom"]["secretKeyRef"] for one in container["env"] if "valueFrom" in one}
+    drivers = {one["name"]: one["valueFrom"].get("secretKeyRef") for one in driver.container["env"] if "valueFrom" in one}
+    assert secrets.items() <= drivers.items()
+    assert {"STARLING_KAFKA__SASL_PASSWORD", "STARLING_REGISTRY__PASSWORD", "STARLING_CASSANDRA__PASSWORD"} <= set(secrets)
+    mounts = {one["mountPath"] for one in driver.container["volumeMounts"]} - {directory, "/var/lib/starling"}
+    assert {one["mountPath"] for one in container["volumeMounts"]} == mounts
 
 
 def test_the_processes_that_get_the_address_of_cassandra_are_those_that_read_it() -> None:
@@ -1024,6 +1082,14 @@ def test_a_bad_value_is_refused_with_its_path(values: Mapping[str, Any], path: s
         ({"metrics": {"serviceMonitor": {"enabled": True}}}, "metrics.serviceMonitor.enabled: the cluster has no monitoring"),
         ({"metrics": {"prometheusRule": {"enabled": True}}}, "metrics.prometheusRule.enabled: the cluster has no monitoring"),
         ({"spark": {"lake": {"enabled": True, "persistence": {"enabled": False}}}}, "spark.lake.warehouse: set a location"),
+        (
+            {"spark": {"profiles": {"executors": {"instances": 2}}}},
+            "spark.profiles.checkpoints: executors in pods of their own need a URI",
+        ),
+        (
+            {"spark": {"lake": {"enabled": True, "executors": {"instances": 2}, "checkpoints": "s3a://a/b", "warehouse": "/lake"}}},
+            "spark.lake.warehouse: executors in pods of their own need a URI",
+        ),
         ({"spark": {"scheduled": {"exports": {"enabled": True}}}}, "spark.scheduled.exports.enabled: set spark.lake.warehouse"),
         (
             {"spark": {"lake": {"warehouse": "s3a://lake"}, "scheduled": {"lakeUpkeep": {"enabled": True}}}},

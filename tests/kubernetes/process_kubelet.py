@@ -9,8 +9,9 @@ The differences from a real node, because all pods share the network and the fil
 - `tini -- python` is the interpreter of the tests, with all packages of the repository. Java and the jars are those of the stack.
 - 0.0.0.0 in a variable becomes the address of the pod, and `service:port` that of the Service: there is no cluster DNS.
 - A path below a mounted volume becomes a directory: one for each claim, one for each pod and other volume. Secrets are files there.
-- A token of a service account is not at the path that all clients know. The scaler gets a kubeconfig with it. The preStop hook of a
-  worker runs in the kubelet, with the token of the worker's pod.
+- A token of a service account is not at the path that all clients know. The scaler and the drivers of Spark get a kubeconfig with
+  it. The preStop hook of a worker runs in the kubelet, with the token of the worker's pod.
+- The API server has its own address instead of `kubernetes.default.svc`.
 - Requests, limits, security contexts, network policies, init containers and further containers have no effect.
 """
 
@@ -46,6 +47,7 @@ _FIRST_BACKOFF_SECONDS: Final = 1.0
 _LAST_BACKOFF_SECONDS: Final = 30.0
 _COMMAND: Final = ("tini", "--", "python", "-m")
 _ACCOUNT: Final = "/var/run/secrets/kubernetes.io/serviceaccount"
+_API_SERVER: Final = "https://kubernetes.default.svc"
 _JARS: Final = "/opt/jars"
 """Where the image of Spark has its jars."""
 _PROBE_DEFAULTS: Final = {
@@ -229,7 +231,7 @@ class Pod(threading.Thread):
         command = self.container["command"]
         assert tuple(command[: len(_COMMAND)]) == _COMMAND, f"{self.name}: {command}"
         variables = self._kubelet.environment(self)
-        words = self.command(["python", "-m", *command[len(_COMMAND) :]], variables)
+        words = self.command(["python", "-m", *command[len(_COMMAND) :], *self.container.get("args", ())], variables)
         process = spawn(words, {}, self.log, cwd=self.directory)
         probes = {
             name: Probe(self.container[name], f"{self.address}:{self.port(self.container[name]['httpGet']['port'])}", passing=alive)
@@ -362,8 +364,13 @@ class ProcessKubelet:
             "PATH": path, "JAVA_HOME": str(self._java), "HOME": str(pod.directory), "TMPDIR": str(mounts["/tmp"]),
             "PYTHONUNBUFFERED": "1",
             "KUBERNETES_SERVICE_HOST": str(server.hostname), "KUBERNETES_SERVICE_PORT": str(server.port),
-            **({"STARLING_KUBECONFIG": str(mounts[_ACCOUNT] / "kubeconfig")} if "starling_scaler" in container["command"] else {}),
+            **self._access(container, mounts),
         }  # fmt: skip
+
+    def _access(self, container: Manifest, mounts: Mapping[str, Path]) -> dict[str, str]:
+        """Return the variable that names the kubeconfig of a process that calls the API server."""
+        kind = "STARLING_KUBECONFIG" if "starling_scaler" in container["command"] else "KUBECONFIG"
+        return {kind: str(mounts[_ACCOUNT] / "kubeconfig")} if _ACCOUNT in mounts else {}
 
     def _value(self, variable: Manifest, pod: Pod) -> str:
         if "value" in variable:
@@ -372,7 +379,9 @@ class ProcessKubelet:
             return value
         source = variable["valueFrom"]
         if "fieldRef" in source:
-            fields: Mapping[str, str] = {"metadata.name": pod.name, "metadata.namespace": pod.namespace}
+            fields: Mapping[str, str] = {
+                "metadata.name": pod.name, "metadata.namespace": pod.namespace, "status.podIP": pod.address,
+            }  # fmt: skip
             return fields[source["fieldRef"]["fieldPath"]]
         kind, reference = (
             ("Secret", source["secretKeyRef"]) if "secretKeyRef" in source else ("ConfigMap", source["configMapKeyRef"])
@@ -431,7 +440,9 @@ class ProcessKubelet:
                     return f"{directory}{value.removeprefix(path)}"
             if value == "0.0.0.0":
                 return pod.address
-            value = value.replace(f"{_JARS}/", f"{self._jars}/")
+            for path, directory in mounts.items():
+                value = value.replace(f'"{path}/', f'"{directory}/')  # in JSON
+            value = value.replace(f"{_JARS}/", f"{self._jars}/").replace(_API_SERVER, self._plane.url)
             return named.sub(lambda found: f"{self.address(pod.namespace, found[1])}:{found[2]}", value) if services else value
 
         return adapt

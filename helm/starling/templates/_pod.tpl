@@ -7,6 +7,8 @@ The parts of a pod that every component has. Input: root, name, values, and
   cassandra     true: the container gets the credentials
   drain         true: the pod waits before SIGTERM, until no proxy sends it requests
   token         true: the pod calls the Kubernetes API
+  addressed     true: the process gets the address of its pod
+  more          more text in the checksum that restarts the pods
   isolated      true: the process has no connections to the broker and the registry
   scaled        true: the scaler changes the replicas, and a worker that is scaled in leaves its group
   mounts        a list of {name, mountPath} beside the temporary directory
@@ -158,6 +160,12 @@ containers:
         valueFrom:
           fieldRef:
             fieldPath: metadata.name
+      {{- if .addressed }}
+      - name: STARLING_SPARK_DRIVER_HOST
+        valueFrom:
+          fieldRef:
+            fieldPath: status.podIP
+      {{- end }}
       {{- range .secrets }}
       - name: {{ .variable }}
         valueFrom:

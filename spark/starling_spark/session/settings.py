@@ -21,6 +21,12 @@ class SparkSettings(ServiceSettings):
 
     spark_jars: Annotated[str, Field(min_length=1, description="paths of the connector jars, separated as in PATH or by commas")]
     spark_master: Annotated[str, Field(description="local[n], spark://…, k8s://…; empty: the master of spark-submit")] = "local[2]"
+    spark_driver_host: Annotated[
+        str | None, Field(description="address at which executors on other machines connect to the driver; unset: its host name")
+    ] = None
+    spark_properties: Annotated[
+        dict[str, str], Field(description="more properties of Spark, as JSON; they win over those of the job")
+    ] = {}
     spark_driver_memory: Annotated[
         str, Field(pattern="^[1-9][0-9]*[mg]$", description="heap of the driver, such as 512m or 2g")
     ] = "1g"

@@ -12,6 +12,7 @@ from pyspark import SparkConf, SparkContext
 from pyspark.sql import SparkSession
 
 from starling_spark.failpoints import worker_config
+from starling_spark.session.kubernetes import driver_config
 from starling_spark.session.settings import SparkSettings
 
 _CONNECTIONS = ("STARLING_KAFKA__", "STARLING_REGISTRY__", "STARLING_CASSANDRA__")
@@ -50,6 +51,8 @@ def open_session(name: str, settings: SparkSettings, more: Mapping[str, str] = M
         *executor_config(_master(settings), os.environ).items(),
         *worker_config(settings.failpoint).items(),
         *more.items(),
+        *driver_config(_master(settings), settings.instance_id, os.environ).items(),
+        *settings.spark_properties.items(),
     ):
         builder = builder.config(key, value)
     return builder.getOrCreate()
@@ -88,11 +91,15 @@ def executor_config(master: str, environment: Mapping[str, str]) -> Mapping[str,
     return {f"spark.executorEnv.{name}": value for name, value in found.items() if hidden is None or hidden not in name.upper()}
 
 
+def _at(host: str | None) -> dict[str, str]:
+    return {} if host is None else {"spark.driver.host": host, "spark.driver.bindAddress": host}
+
+
 def session_config(settings: SparkSettings) -> Mapping[str, str]:
     """Return the settings of Spark; those that an operator should not change are constants here."""
     here = Path(__file__).parent
     local = settings.spark_master.startswith("local")
-    return (_LOCAL if local else {}) | {
+    return (_LOCAL if local else _at(settings.spark_driver_host)) | {
         "spark.jars": ",".join(str(jar) for jar in settings.jars()),
         "spark.driver.memory": settings.spark_driver_memory,
         "spark.driver.extraJavaOptions": f"-Dlog4j2.configurationFile={(here / 'log4j2.properties').as_uri()}"
