@@ -159,6 +159,7 @@ def test_overlap_is_of_the_people_who_are_in_at_the_end(spark: SparkSession) -> 
     }
 
 
+@pytest.mark.long
 def test_the_report_of_real_purchases_is_that_of_pandas(spark: SparkSession) -> None:
     changes = expected_changes(load_purchases())
     feed = [
