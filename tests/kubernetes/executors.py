@@ -53,9 +53,9 @@ def test_traits_are_computed_by_executors_in_pods_although_one_dies(
     release, client = Release(plane, tmp_path / "helm", "prod", NAMESPACE), Client(node)
     prepare_namespace(plane.api, NAMESPACE)
     with embedded({"kafka", "registry", "cassandra"}, tmp_path / "parts", kills_cassandra=False) as parts, explained(node):
-        executors = {"instances": 2, "cores": 1, "cpu": "100m", "memory": "512m", "memoryOverhead": "512m"}
+        two = {"instances": 2, "cores": 1, "cpu": "100m", "memory": "512m", "memoryOverhead": "512m"}
         profiles = {
-            "executors": executors,
+            "executors": two,
             # All pods of the test share the files of one machine, as they would share an object store.
             "checkpoints": (tmp_path / "checkpoints").as_uri(),
             "persistence": {"enabled": False},

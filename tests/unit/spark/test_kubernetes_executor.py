@@ -1,9 +1,9 @@
 """The process of an executor on Kubernetes, and the settings of a driver there."""
 
+import pyspark
 import pytest
 
 from starling_spark import submit
-from starling_spark.session import kubernetes
 from starling_spark.session.kubernetes import NotAnExecutor, driver_config, executor_command
 
 ENVIRONMENT = {
@@ -24,7 +24,7 @@ ENVIRONMENT = {
 
 
 def test_an_executor_runs_with_what_spark_has_written_into_its_environment(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(kubernetes.pyspark, "__path__", ["/opt/pyspark"])
+    monkeypatch.setattr(pyspark, "__path__", ["/opt/pyspark"])
     assert executor_command(ENVIRONMENT) == [
         "/opt/java/bin/java",
         *("-Da=1", "-Db=2", "-Dc=3", "-Xms2048m", "-Xmx2048m"),
@@ -37,7 +37,7 @@ def test_an_executor_runs_with_what_spark_has_written_into_its_environment(monke
 
 
 def test_jars_of_the_operator_precede_those_of_spark(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(kubernetes.pyspark, "__path__", ["/opt/pyspark"])
+    monkeypatch.setattr(pyspark, "__path__", ["/opt/pyspark"])
     command = executor_command(ENVIRONMENT | {"SPARK_CLASSPATH": "/opt/jars/s3/*"})
     assert command[command.index("-cp") + 1] == "/opt/spark/conf:/opt/jars/s3/*:/opt/pyspark/jars/*"
 
@@ -51,7 +51,7 @@ def test_outside_of_a_pod_the_message_names_the_missing_variable(missing: str, m
         submit.main(["executor"])
 
 
-def test_java_is_found_in_the_path_or_the_message_says_so() -> None:
+def test_java_is_found_in_the_path_or_the_message_has_the_cure() -> None:
     without = {name: value for name, value in ENVIRONMENT.items() if name != "JAVA_HOME"}
     with pytest.raises(NotAnExecutor, match="set JAVA_HOME"):
         executor_command(without | {"PATH": "/nowhere"})
