@@ -22,7 +22,7 @@ from tests.processes import end
 ALL = os.environ.get("STARLING_IMAGES") == "all"
 STAGES = stages(DOCKERFILE.read_text())
 TARGETS = [name for name, stage in STAGES.items() if stage.values("ENTRYPOINT")]
-NO_BROKER = re.compile(r"(?m)^.*(?:the schema registry at \S+ does not respond|Broker transport failure).*$")
+NO_PEER = re.compile(r"(?m)^.*(?:no access to Kubernetes|the schema registry at \S+ does not respond|Broker transport failure).*$")
 ARGUMENTS = {"spark": ["profiles"]}
 QUICK = "ingest"
 
@@ -37,7 +37,11 @@ def settings(tmp_path: Path) -> dict[str, str]:
         "STARLING_HTTP__PORT": str(free_port()),
         "STARLING_INSTANCE_ID": "image-0",
         "STARLING_WRITE_KEYS": "key=default",
-        "STARLING_API_TOKENS": "token=admin:default",
+        "STARLING_TOKENS": "token=admin:default",
+        "STARLING_LINKS__KEYS": f"2026={'B' * 43}=",
+        "STARLING_NAMESPACE": "marketing",
+        "STARLING_PROFILE_PARTITIONS": "8",
+        "STARLING_SEGMENTER__STATEFUL_SET": "prod-starling-segmenter",
         "STARLING_CHANNEL": "webhook",
         "STARLING_ACKNOWLEDGE_SINGLE_COPY": "true",
         "STARLING_STATE_DIR": f"{tmp_path}/state",
@@ -47,11 +51,11 @@ def settings(tmp_path: Path) -> dict[str, str]:
 
 
 def await_answer(process: "subprocess.Popen[bytes]", port: int, log: Path) -> str:
-    """Return the answer of the health server, or the line that names the missing broker. Raises: AssertionError with the log."""
+    """Return the answer of the health server, or the line that names the missing server. Raises: AssertionError with the log."""
     while True:
         ended = process.poll() is not None
         text = log.read_text(errors="replace")
-        if line := NO_BROKER.search(text):
+        if line := NO_PEER.search(text):
             return line[0]
         assert not ended, text[-4000:]
         try:
@@ -110,4 +114,4 @@ def test_the_image_starts_its_process(image_build: ImageBuild, target: str, tmp_
     def start(values: Mapping[str, str], log: Path) -> "subprocess.Popen[bytes]":
         return image_build.start(target, ARGUMENTS.get(target, []), values, log)
 
-    assert re.search(r"status|127\.0\.0\.1|Broker", started(start, settings(Path("/tmp")), tmp_path / "log"))
+    assert re.search(r"status|127\.0\.0\.1|Broker|Kubernetes", started(start, settings(Path("/tmp")), tmp_path / "log"))
