@@ -344,3 +344,13 @@ subjects:
 {{- define "starling.scheduled" -}}
 {{- toYaml (dict "lakeUpkeep" "lake-upkeep" "exports" "exports" "audienceReport" "audience-report" "campaignReport" "campaign-report") }}
 {{- end }}
+
+{{/* The paths of a Spark job's jars, as of STARLING_SPARK_JARS. Input: root, and iceberg (true: those of the lake too). */}}
+{{- define "starling.sparkJars" -}}
+{{- $spark := .root.Values.spark }}
+{{- $paths := list }}
+{{- range ternary (concat $spark.jars $spark.icebergJars) $spark.jars .iceberg }}
+{{- $paths = append $paths (printf "%s/%s" (trimSuffix "/" $spark.jarDirectory) .) }}
+{{- end }}
+{{- join ":" $paths }}
+{{- end }}
