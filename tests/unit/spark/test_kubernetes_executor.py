@@ -3,8 +3,11 @@
 import pyspark
 import pytest
 
+from starling_common.settings import Http, Kafka, SchemaRegistry
 from starling_spark import submit
 from starling_spark.session.kubernetes import NotAnExecutor, driver_config, executor_command
+from starling_spark.session.settings import SparkSettings
+from starling_spark.session.spark import session_config
 
 ENVIRONMENT = {
     "SPARK_DRIVER_URL": "spark://CoarseGrainedScheduler@10.0.0.5:7078",
@@ -55,6 +58,22 @@ def test_java_is_found_in_the_path_or_the_message_has_the_cure() -> None:
     without = {name: value for name, value in ENVIRONMENT.items() if name != "JAVA_HOME"}
     with pytest.raises(NotAnExecutor, match="set JAVA_HOME"):
         executor_command(without | {"PATH": "/nowhere"})
+
+
+@pytest.mark.parametrize(("master", "host"), [("k8s://https://kubernetes.default.svc", "10.0.0.5"), ("local[2]", "127.0.0.1")])
+def test_executors_elsewhere_reach_the_driver_at_the_address_of_its_pod(master: str, host: str) -> None:
+    settings = SparkSettings(
+        kafka=Kafka(brokers="127.0.0.1:1"),
+        registry=SchemaRegistry(url="http://127.0.0.1:1"),
+        http=Http(port=1),
+        instance_id="prod-profiles-0",
+        spark_jars="/opt/jars/a.jar",
+        spark_master=master,
+        spark_driver_host="10.0.0.5",
+        checkpoint_dir="s3a://checkpoints",
+    )
+    given = session_config(settings)
+    assert (given["spark.driver.host"], given["spark.driver.bindAddress"]) == (host, host)
 
 
 def test_a_driver_in_a_pod_owns_its_executors() -> None:
