@@ -257,8 +257,8 @@ class Lake:
 
         A staged snapshot would be simpler, but Nessie publishes it at once.
         """
-        iceberg, group = self._java().spark, uuid4().hex
-        tables, written = iceberg.SparkTableCache.get(), iceberg.FileRewriteCoordinator.get()
+        group = uuid4().hex
+        tables, written = self._cached_tables(), self._java().spark.FileRewriteCoordinator.get()
         tables.add(group, loaded)
         try:
             rows.write.format("iceberg").mode("append").save(group)
@@ -371,6 +371,16 @@ class Lake:
 
     def _load(self, table: str) -> Any:
         return self._java().spark.Spark3Util.loadIcebergTable(self.spark._jsparkSession, self.name(table))  # noqa: SLF001 - as below
+
+    def _cached_tables(self) -> Any:
+        """Return Iceberg's `SparkTableCache`, in which its writer finds a table by a name of ours.
+
+        The class has a static `get()` and a `get(key)`. py4j looks at the first one that the JVM lists, whose order differs from
+        process to process, and does not find a static method if that is the other one. So the JVM is asked for the method itself.
+        """
+        jvm, gateway = self._jvm(), self.spark.sparkContext._gateway  # noqa: SLF001 - as below
+        get = self._java().spark.SparkTableCache._java_lang_class.getMethod("get", gateway.new_array(jvm.java.lang.Class, 0))  # noqa: SLF001 - of py4j
+        return get.invoke(None, gateway.new_array(jvm.java.lang.Object, 0))
 
     def _java(self) -> Any:
         return self._jvm().org.apache.iceberg
