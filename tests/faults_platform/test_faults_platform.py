@@ -11,10 +11,7 @@ from tests.faults_platform.report import Checkpoint, read_checkpoint, table
 from tests.faults_platform.run import Scale, run
 from tests.faults_platform.schedule import Fault, Wave
 
-WAVES = (
-    Wave(Fault("kill", ("ingest", "kafka")), (Fault("slow", ("projector-0",)),)),
-    Wave(Fault("kill", ("api", "delivery-0", "segmenter-0", "projector-0"))),
-)
+WAVES = (Wave(Fault("kill", ("ingest", "kafka", "api", "delivery-0", "segmenter-0")), (Fault("slow", ("projector-0",)),)),)
 
 
 @pytest.mark.timeout(600)

@@ -3,6 +3,7 @@
 import os
 import subprocess
 from collections.abc import Iterable, Iterator, Mapping, Sequence
+from functools import cache
 from pathlib import Path
 from typing import Any, Final, NamedTuple
 
@@ -61,8 +62,14 @@ def rendered(
     chart: Path = CHART,
     major: int = 3,
 ) -> list[Manifest]:
-    """Return every object. Raises: AssertionError if Helm refuses the values."""
-    done = template(values, ci, custom=custom, chart=chart, major=major)
+    """Return every object; do not change them. Raises: AssertionError if Helm refuses the values."""
+    return list(_rendered(yaml.safe_dump(values or {}), ci, tuple(custom), chart, major))
+
+
+# A rendering takes a second of the processor, and the tests of twenty components read the same one.
+@cache
+def _rendered(values: str, ci: str, custom: Sequence[str], chart: Path, major: int) -> Sequence[Manifest]:
+    done = template(yaml.safe_load(values), ci, custom=custom, chart=chart, major=major)
     assert done.returncode == 0, done.stderr
     return [one for one in yaml.load_all(done.stdout, StrictLoader) if one is not None]
 

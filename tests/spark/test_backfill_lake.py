@@ -108,7 +108,7 @@ def test_each_record_counts_once_whether_the_lake_has_it_or_the_topic_or_both(sp
         assert (share.state, share.records_done) == (DONE, sum(cut[topic] for topic in (PAST if in_order else (BEHAVIOUR,))))
 
 
-@pytest.mark.parametrize("with_lake", [True, False])
+@pytest.mark.parametrize("with_lake", [pytest.param(True, marks=pytest.mark.long), False])
 def test_a_record_that_makes_the_fold_raise_changes_nothing_else(
     spark: SparkSession, topics: Topics, monkeypatch: pytest.MonkeyPatch, with_lake: bool
 ) -> None:

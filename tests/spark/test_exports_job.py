@@ -224,7 +224,7 @@ def killed(*_: object) -> None:
     raise Killed
 
 
-@pytest.mark.parametrize("place", ["_written", "set_rejects"])
+@pytest.mark.parametrize("place", ["_written", pytest.param("set_rejects", marks=pytest.mark.long)])
 def test_a_run_that_was_killed_is_repeated_with_the_same_records(rig: Rig, place: str, monkeypatch: pytest.MonkeyPatch) -> None:
     job = rig.job(one=rig.to_files("memberships", "csv"))
     rig.add("membership_changes", change("ann", 1, 1))

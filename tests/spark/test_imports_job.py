@@ -239,6 +239,7 @@ def test_new_and_changed_rows_of_a_database_are_sent_and_unchanged_ones_are_not(
     assert PASSWORD not in seen
 
 
+@pytest.mark.long
 def test_a_cursor_reads_new_rows_alone_also_in_parts(spark: SparkSession, imports: Imports, customers: Customers) -> None:
     query = f'SELECT id, "Plan" AS plan, changed_at FROM {customers.name}'  # noqa: S608 - the name is ours
     source: dict[str, Any] = {"query": query, "mode": "cursor", "cursor_column": "changed_at"}
@@ -261,6 +262,7 @@ def test_a_cursor_reads_new_rows_alone_also_in_parts(spark: SparkSession, import
     assert len(set(imports.message_ids())) == 6
 
 
+@pytest.mark.long
 def test_an_error_of_a_database_names_the_cure(
     spark: SparkSession, imports: Imports, customers: Customers, monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]
 ) -> None:

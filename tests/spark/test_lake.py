@@ -136,7 +136,10 @@ def test_a_repeated_batch_adds_nothing_and_half_a_batch_is_completed(rig: Rig, a
     assert [row.origin_offset for row in rig.rows(QUARANTINE)] == [1]
 
 
-@pytest.mark.parametrize(("as_rows", "commits"), [(False, 1), (False, 2), (True, 1), (True, 2)])
+@pytest.mark.parametrize(
+    ("as_rows", "commits"),
+    [(False, 2), *(pytest.param(*case, marks=pytest.mark.long) for case in ((False, 1), (True, 1), (True, 2)))],
+)
 def test_a_batch_killed_between_two_tables_is_completed(
     rig: Rig, monkeypatch: pytest.MonkeyPatch, as_rows: bool, commits: int
 ) -> None:
@@ -161,7 +164,7 @@ def test_a_batch_killed_between_two_tables_is_completed(
     assert [len(rig.rows(table)) for table in ("ingest_items", "behaviour_events", QUARANTINE)] == [1, 1, 1]
 
 
-@pytest.mark.parametrize("as_rows", [False, True])
+@pytest.mark.parametrize("as_rows", [False, pytest.param(True, marks=pytest.mark.long)])
 def test_of_two_drivers_one_is_fenced_and_no_row_is_there_twice(rig: Rig, as_rows: bool) -> None:
     """The second driver appends while the first one has written its files and not committed them."""
     records = [rig.item(TRACK, ITEM), rig.event("A"), rig.record(TRACK, b"broken")]
@@ -219,6 +222,7 @@ def test_rows_of_a_streaming_query_are_published_in_one_snapshot(rig: Rig, tmp_p
     assert [tuple(one) for one in found] == [(1, 1), (1, 1)]
 
 
+@pytest.mark.long
 def test_a_lake_with_its_catalog_in_postgresql(rig: Rig, tmp_path: Path) -> None:
     """Two drivers, and maintenance beside a batch."""
     with postgres(PASSWORD) as server:

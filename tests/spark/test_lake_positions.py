@@ -144,6 +144,7 @@ def test_of_two_drivers_with_the_same_position_one_is_fenced(rig: Rig) -> None:
     assert names(rig.lake.rows(TABLE).collect()) == ["row 1", "row 2"]
 
 
+@pytest.mark.long
 def test_a_table_with_positions_in_its_summaries_goes_on(spark: SparkSession) -> None:
     rig = Rig(spark)
     old = rig.as_before(to_text(position(1)))
@@ -159,7 +160,7 @@ def test_a_table_with_positions_in_its_summaries_goes_on(spark: SparkSession) ->
     assert names(rig.lake.rows(TABLE).collect()) == ["row 2", "row 3"]
 
 
-@pytest.mark.parametrize("as_before", [False, True])
+@pytest.mark.parametrize("as_before", [False, pytest.param(True, marks=pytest.mark.long)])
 def test_a_table_can_be_rolled_back_to_an_earlier_position(rig: Rig, as_before: bool) -> None:
     first = rig.as_before(to_text(position(1))) if as_before else rig.append(1)
     rig.append(2)

@@ -19,7 +19,7 @@ from starling_local.stack.parts.jvm_registry import registry_url
 from tests.system.conftest import Platform
 from tests.system.live import members
 
-CUSTOMERS = 400
+CUSTOMERS = 150
 VICTIMS = ("segmenter-0", "normalizer-0", "messenger-0", "projector-0", "delivery-0", "segmenter-0", "messenger-0")
 
 MONTH_SPENDERS = {
@@ -53,6 +53,7 @@ def killing(platform: Platform, pause_seconds: float) -> Iterator[list[str]]:
         thread.join()
 
 
+@pytest.mark.timeout(1_800)
 def test_real_purchases_through_the_segment_client_give_what_pandas_gives(history: Platform) -> None:
     everything = load_purchases()
     chosen = sorted({purchase.user_id for purchase in everything})[:CUSTOMERS]
