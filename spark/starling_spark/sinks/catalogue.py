@@ -4,7 +4,7 @@ import re
 from collections.abc import Callable, Mapping
 from types import MappingProxyType
 from typing import Final, NamedTuple
-from urllib.parse import urlsplit
+from urllib.parse import parse_qsl, urlsplit
 
 from pydantic import SecretStr
 
@@ -18,6 +18,8 @@ from starling_spark.sinks.port import Sink
 from starling_spark.sinks.postgres import Postgres
 
 _INDEX: Final = re.compile(r"[a-z0-9][a-z0-9_.-]{0,254}")
+_OF_STORES: Final = frozenset({"endpoint_override", "region", "scheme"})
+"""What the query of a URI may have: the address of a store with the API of S3."""
 _LOOPBACK: Final = frozenset({"localhost", "127.0.0.1", "::1"})
 
 
@@ -80,9 +82,14 @@ def _files(build: Callable[[str], Sink]) -> Callable[[Destination], Sink]:
     def directory(destination: Destination) -> Sink:
         if "@" in destination.to:
             raise BadDestination("to: contains an @: give credentials by the environment, and write an @ of a name as %40")
-        found = uri_error(destination.to)
+        place, _, query = (
+            destination.to.partition("?") if destination.to.startswith(("s3://", "s3a://")) else (destination.to, "", "")
+        )
+        found = uri_error(place)
         if isinstance(found, Refused):
             raise BadDestination(f"to: {found.message.removeprefix('/uri: ')}")
+        if unknown := {name for name, _ in parse_qsl(query, keep_blank_values=True)} - _OF_STORES:
+            raise BadDestination(f"to: the query has {', '.join(sorted(unknown))}: write only {', '.join(sorted(_OF_STORES))}")
         return build(destination.to)
 
     return directory

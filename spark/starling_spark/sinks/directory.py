@@ -96,7 +96,7 @@ class Directory:
     @contextmanager
     def _files(self) -> Iterator[tuple[fs.FileSystem, str]]:
         try:
-            yield _opened(self.uri)
+            yield opened(self.uri)
         except PermissionError as error:
             raise SinkRefused(f"{self.uri}: permission denied: grant the job the right to write there") from error
         except (pa.ArrowInvalid, NotADirectoryError, FileExistsError) as error:
@@ -115,13 +115,13 @@ def _exists(files: fs.FileSystem, path: str) -> bool:
     return bool(files.get_file_info(path).type == fs.FileType.File)
 
 
-def _opened(uri: str) -> tuple[fs.FileSystem, str]:
+def opened(uri: str) -> tuple[fs.FileSystem, str]:
     """Return the file system of a URI, and the path in it. Raises: pa.ArrowInvalid, OSError."""
     scheme, _, rest = uri.rstrip("/").partition("://")
     if scheme == "file":
         return fs.LocalFileSystem(), unquote(rest)
     files, path = fs.FileSystem.from_uri(f"{'s3' if scheme == 's3a' else scheme}://{rest}")  # Arrow knows no s3a
-    return files, path
+    return files, path.rstrip("/")
 
 
 def _text(error: Exception) -> str:

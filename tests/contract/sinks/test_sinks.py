@@ -25,7 +25,7 @@ from starling_local.opensearch import opensearch
 from starling_local.postgres import PostgresServer, postgres
 from starling_spark.sinks import kafka_topic
 from starling_spark.sinks.catalogue import BadDestination, Destination, sink_of
-from starling_spark.sinks.directory import MANIFEST
+from starling_spark.sinks.directory import MANIFEST, opened
 from starling_spark.sinks.port import Run, Sink, SinkRefused, SinkUnavailable
 from tests.conftest import Stack
 from tests.contract.sinks.sink_contract import SHAPE, SinkContract, batch, row, write
@@ -361,6 +361,14 @@ def test_a_place_of_files_that_is_a_file_is_refused(tmp_path: Path) -> None:
         ("mysql", "mysql://a", None, "sink: 'mysql' is unknown: write one of postgres, parquet, csv, kafka, opensearch"),
         ("csv", "/tmp/a", None, "to: '/tmp/a' has no known scheme"),
         ("csv", "s3:///a", None, "has no bucket"),
+        (
+            "csv",
+            f"s3://bucket/a?secret_key={PASSWORD}",
+            None,
+            "the query has secret_key: write only endpoint_override, region, scheme",
+        ),
+        ("csv", "s3:///a?region=eu-west-1", None, "has no bucket"),
+        ("csv", "gs://bucket/a?scheme=http", None, "has a ? or a #"),
         ("csv", f"s3://key:{PASSWORD}@bucket/a", None, "to: contains an @: give credentials by the environment"),
         ("csv", f"postgresql://a:{PASSWORD}@db/x", None, "to: contains an @"),
         ("parquet", "file:///a", "t", "table: the sink parquet has none"),
@@ -382,3 +390,10 @@ def test_a_destination_that_no_sink_can_use_is_refused(sink: str, to: str, table
         sink_of(Destination(sink, to, table, None, SECRET, ""))
     assert reason in str(caught.value)
     assert PASSWORD not in str(caught.value)
+
+
+def test_the_query_of_a_place_names_another_store() -> None:
+    to = "s3://bucket/members/?endpoint_override=minio:9000&scheme=http&region=us-east-1"
+    files, path = opened(to)
+    assert (sink_of(Destination("csv", to, None, None, SECRET, "")) is not None, path) == (True, "bucket/members")
+    assert (files.type_name, files.region) == ("s3", "us-east-1")
