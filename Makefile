@@ -124,6 +124,9 @@ faults-spark: setup ## kill -9 of the driver of every streaming job of Spark, 20
 	@$(PYTHON) -m tests.faults_spark.lake_and_views $(FAULTS_LAKE)
 	@$(PYTHON) -m tests.faults_spark.broker_away
 
+faults-spark-cluster: setup s3-server ## executors, workers, Python workers, drivers, disks and hosts lost, object store and broker away or faulty, 20 times each, while traits are computed on a cluster: hours (FAULTS_CLUSTER="--count 1")
+	@$(PYTHON) -m tests.spark_cluster.faults $(FAULTS_CLUSTER)
+
 oracle: setup ## feed, membership, preview, diff, explain and backfill against the brute-force oracle, 52,000 generated histories
 	@STARLING_ORACLE_CASES=$(ORACLE_CASES) $(PYTHON) -m pytest $(PYTEST_ARGS) --timeout 0 -o faulthandler_timeout=0 --hypothesis-seed $(ORACLE_SEED) $(ORACLE_TESTS)
 

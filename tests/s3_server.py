@@ -1,7 +1,7 @@
 """A real S3 server with one bucket, over a directory. The first use builds it, which takes minutes."""
 
 import subprocess
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
@@ -18,13 +18,20 @@ BUCKET = "starling"
 REGION = "us-east-1"
 
 
-@dataclass(frozen=True)
+@dataclass
 class S3Server:
-    """A running server. `endpoint`: its URL; `root`: the directory with an object for each file."""
+    """A running server. `endpoint`: its URL; `root`: the directory with an object for each file; `command`: of its process."""
 
     endpoint: str
     root: Path
     log: Path
+    command: Sequence[str]
+    process: subprocess.Popen[bytes]
+
+    def restart(self) -> None:
+        """Start the process again after its end; return when it answers."""
+        self.process = _started(self.command, self.log)
+        eventually(lambda: _has_bucket(self), 60)
 
     def files(self) -> S3FileSystem:
         """Return a client of the server."""
@@ -67,18 +74,21 @@ def s3_server(home: Path, host: str = "127.0.0.1") -> Iterator[S3Server]:
     binary = subprocess.run([script, "--path"], check=True, capture_output=True, text=True).stdout.strip()
     root, log, address = home / "objects", home / "log", f"{host}:{free_port()}"
     root.mkdir(parents=True)
-    keys = {"ROOT_ACCESS_KEY": ACCESS_KEY, "ROOT_SECRET_KEY": SECRET_KEY}
-    process = spawn([binary, "--quiet", "--port", address, "--region", REGION, "posix", str(root)], keys, log)
-    server = S3Server(f"http://{address}", root, log)
+    command = (binary, "--quiet", "--port", address, "--region", REGION, "posix", str(root))
+    server = S3Server(f"http://{address}", root, log, command, _started(command, log))
     try:
-        eventually(lambda: _has_bucket(server, process), 60)
+        eventually(lambda: _has_bucket(server), 60)
         yield server
     finally:
-        end(process)
+        end(server.process)
 
 
-def _has_bucket(server: S3Server, process: subprocess.Popen[bytes]) -> bool:
-    assert process.poll() is None, server.log.read_text()
+def _started(command: Sequence[str], log: Path) -> subprocess.Popen[bytes]:
+    return spawn(command, {"ROOT_ACCESS_KEY": ACCESS_KEY, "ROOT_SECRET_KEY": SECRET_KEY}, log)
+
+
+def _has_bucket(server: S3Server) -> bool:
+    assert server.process.poll() is None, server.log.read_text()
     try:
         server.files().create_dir(BUCKET)
     except OSError:  # it has not started yet

@@ -96,6 +96,7 @@ class Secured:
     expired_key: Path
     foreign_authority: Path
     log: Path
+    process: subprocess.Popen[bytes]
 
     def add_users(self, names: Iterable[str]) -> None:
         """Create users for SCRAM-SHA-512, all with the password of the tests and without rights."""
@@ -218,6 +219,7 @@ def secured_broker(home: Path, port: int | None = None, host: str = "127.0.0.1")
         expired_key=paths["expired-key"],
         foreign_authority=paths["foreign"],
         log=home / "log",
+        process=process,
     )
     try:
         admin = AdminClient({"bootstrap.servers": found.opened, "log_level": 0})

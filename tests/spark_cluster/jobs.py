@@ -2,11 +2,10 @@
 
 import json
 import os
-import random
 import signal
 import subprocess
 from collections import Counter
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any, Final
 from urllib.parse import quote_plus, urlsplit
@@ -23,21 +22,12 @@ from starling_spark.lakehouse.iceberg import CATALOG, iceberg_config
 from starling_spark.lakehouse.settings import LakeSettings
 from starling_spark.session.spark import open_session
 from tests.conftest import Stack
-from tests.integration.spark.instance import Instance, wait_for
+from tests.integration.spark.instance import Instance
 from tests.integration.spark.lake_instance import LakeInstance, behaviour, received
 from tests.s3_server import BUCKET, REGION
 from tests.spark_cluster.rig import ENVIRONMENT, PASSWORD, WAREHOUSE, WORKERS, Rig, jars, pythons, rig
-from tests.unit.spark.evaluator import differences
+from tests.spark_cluster.story import DAY_MS, PATIENCE_SECONDS, START_MS, TRAITS, Story
 
-DAY_MS: Final = 86_400_000
-START_MS: Final = 1_700_000_000_000
-PATIENCE_SECONDS: Final = 600.0
-TRAITS: Final[dict[str, dict[str, Any]]] = {
-    "spent": {"event": "Order Completed", "measure": {"sum": "revenue"}, "within": "30d"},
-    "orders": {"event": "Order Completed"},
-    "skus": {"event": "Order *", "measure": {"distinct": "sku"}},
-    "largest": {"event": "Order Completed", "measure": {"max": "revenue"}, "within": "90d"},
-}
 CANCELLED: Final[dict[str, Any]] = {"event": "Order Cancelled"}
 TRACK: Final = "ingest.track"
 
@@ -58,45 +48,6 @@ def whole(cluster: Rig) -> Iterator[None]:
         if worker.process is None or worker.process.poll() is not None:
             worker.start()
     cluster.cluster.wait_for_workers(WORKERS)
-
-
-class Story:
-    """A `profiles` job on the cluster, and all events that were sent."""
-
-    def __init__(self, cluster: Rig, directory: Path) -> None:
-        self.cluster = cluster
-        self.instance = Instance(cluster.broker.opened, cluster.registry_url, directory)
-        self.events: list[tuple[str, int, str, dict[str, Any]]] = []
-        self._chance = random.Random(3)
-
-    def more(self, count: int) -> None:
-        """Send events of random users."""
-        for _ in range(count):
-            time_ms = START_MS + len(self.events) * DAY_MS // 12
-            properties = {"revenue": self._chance.randint(1, 200) / 4, "sku": f"s{self._chance.randint(0, 9)}"}
-            name = self._chance.choice(["Order Completed", "Order Cancelled", "Page Opened"])
-            self.send(f"u{self._chance.randint(0, 40)}", time_ms, name, properties)
-
-    def send(self, user: str, time_ms: int, name: str, properties: dict[str, Any]) -> None:
-        """Send an event."""
-        self.events.append((user, time_ms, name, properties))
-        self.instance.event(user, time_ms, name, **properties)
-
-    def start(self, command: Sequence[str] | None = None, **more: str) -> None:
-        """Start the job, by `python -m` without a command."""
-        given = self.cluster.settings("spark") | more
-        if command is None:
-            self.instance.start(**given)
-        else:
-            self.instance.start(command, **given)
-        wait_for(self.instance.is_ready, PATIENCE_SECONDS, self.instance.log_tail)
-
-    def assert_exact(self, documents: Mapping[str, dict[str, Any]], until_ms: int | None = None) -> None:
-        """Wait until all is processed; the values are then those that the segment language computes from all events."""
-        until_ms = self.events[-1][1] if until_ms is None else until_ms
-        self.instance.advance(until_ms)  # each partition has a stream time of its own
-        self.instance.settle(PATIENCE_SECONDS)
-        assert differences(self.instance.values(), documents, self.events, until_ms) == []
 
 
 def test_traits_equal_the_language_although_a_worker_dies(cluster: Rig, tmp_path: Path) -> None:
@@ -168,6 +119,8 @@ def stop(instance: Instance) -> int:
     return instance.process.wait(PATIENCE_SECONDS)
 
 
+# The session with which the test reads the tables leaves a socket of py4j to the garbage collector.
+@pytest.mark.filterwarnings("ignore::pytest.PytestUnraisableExceptionWarning")
 def test_the_lake_in_an_object_store_contains_each_record_once_although_a_worker_dies(cluster: Rig, tmp_path: Path) -> None:
     stack = Stack(cluster.broker.opened, cluster.registry_url, Cassandra(contact_points="127.0.0.1"))
     lake = LakeInstance(stack, tmp_path)

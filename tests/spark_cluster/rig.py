@@ -27,6 +27,7 @@ from tests.conftest import ROOT
 from tests.kubernetes.service_network import Forwarder
 from tests.s3_server import BUCKET, S3Server, s3_server
 from tests.secured_broker import Secured, secured_broker
+from tests.spark_cluster.faulty_store import FaultyStore, faulty_store
 from tools.spark_environment import pack
 
 WORKERS: Final = 3
@@ -39,7 +40,7 @@ WAREHOUSE: Final = f"s3a://{BUCKET}/lake"
 
 @dataclass(frozen=True)
 class Rig:
-    """The running parts. `registry_url`: for hosts; `home`: configuration and event logs of drivers."""
+    """The running parts. `registry_url`: for hosts; `home`: configuration and event logs of drivers; `between`: them and `s3`."""
 
     cluster: SparkCluster
     broker: Secured
@@ -47,6 +48,7 @@ class Rig:
     s3: S3Server
     database: PostgresServer
     home: Path
+    between: FaultyStore | None = None
 
     def settings(self, *bundles: str) -> dict[str, str]:
         """Return the environment of a driver, beside that of the job. `bundles`: of its jars."""
@@ -116,8 +118,8 @@ def jars(*bundles: str) -> str:
 
 
 @contextmanager
-def rig(home: Path) -> Iterator[Rig]:
-    """Start everything for the duration of a block."""
+def rig(home: Path, *, with_faulty_store: bool = False) -> Iterator[Rig]:
+    """Start everything for the duration of a block. `with_faulty_store`: `between` is before the object store."""
     archive = home / "environment.tar.gz"
     pack(archive)
     with tarfile.open(archive) as packed:
@@ -127,6 +129,7 @@ def rig(home: Path) -> Iterator[Rig]:
         broker = last.enter_context(secured_broker(home / "broker", host=hosts.address))
         parts = last.enter_context(embedded({"registry"}, home / "parts"))
         s3 = last.enter_context(s3_server(home / "s3", hosts.address))
+        between = last.enter_context(faulty_store(s3.endpoint, hosts.address)) if with_faulty_store else None
         database = last.enter_context(postgres(PASSWORD))
         cluster = last.enter_context(spark_cluster(hosts, home / "cluster", hidden=ROOT))
         registry, port = urlsplit(parts.registry_url), free_port()
@@ -135,12 +138,15 @@ def rig(home: Path) -> Iterator[Rig]:
         forwarder = Forwarder(hosts.address, port, lambda: behind)
         last.callback(forwarder.close)
         (home / "events").mkdir()
-        _write_defaults(home / "conf", defaults(hosts.address, archive, home / "events", s3))
-        yield Rig(cluster, broker, f"http://{hosts.address}:{port}{registry.path}", s3, database, home)
+        _write_defaults(
+            home / "conf",
+            defaults(hosts.address, archive, home / "events", s3, s3.endpoint if between is None else between.endpoint),
+        )
+        yield Rig(cluster, broker, f"http://{hosts.address}:{port}{registry.path}", s3, database, home, between)
 
 
-def defaults(address: str, archive: Path, events: Path, s3: S3Server) -> Mapping[str, str]:
-    """Return the settings of Spark that belong to the cluster: `spark-defaults.conf`."""
+def defaults(address: str, archive: Path, events: Path, s3: S3Server, endpoint: str) -> Mapping[str, str]:
+    """Return the settings of Spark that belong to the cluster: `spark-defaults.conf`. `endpoint`: of the object store."""
     object_store = os.pathsep.join(map(str, runtime_jars("s3")))
     return {
         "spark.driver.host": address,
@@ -155,6 +161,7 @@ def defaults(address: str, archive: Path, events: Path, s3: S3Server) -> Mapping
         "spark.eventLog.dir": events.as_uri(),
         "spark.eventLog.compress": "false",
         **s3.hadoop(),
+        "spark.hadoop.fs.s3a.endpoint": endpoint,
         **{f"spark.executorEnv.{name}": value for name, value in s3.arrow().items()},
     }
 
