@@ -9,6 +9,7 @@ import msgspec
 
 from starling_common.outcome import Done, Refused
 from starling_rules.jdbc import JdbcSource, SourceError, jdbc_address, source_errors
+from starling_rules.sql.schedule import is_timezone, next_run_ms, schedule_error
 from starling_segments import FieldError
 
 RUNNING: Final = "running"
@@ -26,13 +27,15 @@ _SCHEMES: Final = ("file", "s3", "s3a", "gs")
 _KEY: Final = re.compile(r"[a-z][a-z0-9_-]{0,63}")
 _FIELD: Final = re.compile(r"(properties|traits)\.[^.]+")
 _SHOWN: Final = 64
+_SCHEDULE_CURE: Final = 'give minute, hour, day, month and weekday of cron, such as "15 * * * *"'
 
 
 class ImportRequest(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=True, omit_defaults=True):
     """One import. `columns`: the field of each column, such as `properties.revenue`; None: every column that has no other use.
 
     An event has `event` or `event_column`. `id_column`: its text identifies the row in all files of the import, or in the database.
-    `jdbc`: the source of the format `jdbc`, whose `uri` is that of a database.
+    `jdbc`: the source of the format `jdbc`, whose `uri` is that of a database. `schedule`, `timezone`: when it runs again; they are
+    stored beside the request.
     """
 
     key: str
@@ -48,12 +51,58 @@ class ImportRequest(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_
     delimiter: str = ","
     max_rejects: int = DEFAULT_MAX_REJECTS
     jdbc: JdbcSource | None = None
+    schedule: str | None = None
+    timezone: str | None = None
+
+    def finds_deletions(self) -> bool:
+        """Return whether rows that are gone have an effect."""
+        source = self.jdbc
+        return source is not None and self.kind == "traits" and source.mode == "full" and source.deletions != "none"
 
     def named(self) -> list[str]:
         """Return the columns that the files or the rows of the database must have, without repetition."""
         own = () if self.jdbc is None else self.jdbc.columns()
         used = (self.user_column, self.event_column, self.time_column, self.id_column, *(self.columns or ()), *own)
         return list(dict.fromkeys(column for column in used if column is not None))
+
+
+class ImportSchedule(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=True, omit_defaults=True):
+    """A new schedule of an import of a database; `schedule` None: no further run by time."""
+
+    schedule: str | None
+    timezone: str | None = None
+
+
+class ImportState(NamedTuple):
+    """The state of an import, and its schedule. `due_after_ms`: earlier times of the schedule are past, and lead to no run."""
+
+    workspace: str
+    key: str
+    state: str
+    schedule: str | None = None
+    timezone: str | None = None
+    due_after_ms: int | None = None
+
+
+def next_time_ms(one: ImportState, after_ms: int) -> int | None:
+    """Return the first time of the schedule after an instant. Units: epoch ms.
+
+    None without a schedule, and once the import was cancelled.
+    """
+    if one.schedule is None or one.timezone is None or one.state == CANCELLED:
+        return None
+    return next_run_ms(one.schedule, one.timezone, after_ms)
+
+
+def is_due(one: ImportState, now_ms: int) -> bool:
+    """Return whether to run an import now, by its schedule.
+
+    Times that passed while a run waited or ran, or while no process looked, lead to one run together.
+    """
+    if one.state not in ENDED or one.due_after_ms is None:
+        return False
+    next_ms = next_time_ms(one, one.due_after_ms)
+    return next_ms is not None and next_ms <= now_ms
 
 
 class Invalid(NamedTuple):
@@ -79,6 +128,17 @@ def parse_request(document: Any) -> Done[ImportRequest] | Invalid:
         order = ("", *ImportRequest.__struct_fields__)
         return Invalid(tuple(sorted(errors, key=lambda one: _rank(order, one.pointer))))
     return Done(ImportRequest(**values))
+
+
+def parse_schedule(document: Any) -> Done[ImportSchedule] | Invalid:
+    """Return the schedule of a JSON document, or all its errors."""
+    if not isinstance(document, Mapping):
+        return Invalid((FieldError("", "bad_schedule", "it is no object", 'send {"schedule": "15 * * * *"}'),))
+    errors: list[FieldError] = []
+    values = _typed("", ImportSchedule, document, errors)
+    if not errors:
+        errors += _schedule(SimpleNamespace(**{"format": "jdbc", "timezone": None, **values}))
+    return Invalid(tuple(errors)) if errors else Done(ImportSchedule(**values))
 
 
 def _rank(order: tuple[str, ...], pointer: str) -> int:
@@ -193,14 +253,30 @@ def _source(given: Given) -> Iterator[FieldError]:
         return
     if given.jdbc is None:
         yield FieldError("/jdbc", "missing_jdbc", "the format jdbc needs it", "give user, password, and table or query")
-    else:
-        yield from (FieldError(f"/{one.field}", one.code, one.reason, one.cure) for one in source_errors(given.jdbc))
+        return
+    yield from (FieldError(f"/{one.field}", one.code, one.reason, one.cure) for one in source_errors(given.jdbc))
+    if given.jdbc.deletions == "any" and (given.kind != "traits" or given.jdbc.mode != "full"):
+        reason = "only the kind traits with the mode full finds deletions"
+        yield FieldError("/jdbc/deletions", "unexpected_deletions", reason, "remove it")
 
 
 def _id_column(given: Given) -> Iterator[FieldError]:
     if given.format == "jdbc" and not given.id_column:
         # Rows of a database have no order and no number, by which a repetition would find them.
         yield FieldError("/id_column", "missing_column", "the format jdbc needs it", "name a unique column, such as a key")
+
+
+def _schedule(given: Given) -> Iterator[FieldError]:
+    if given.schedule is None:
+        if given.timezone is not None:
+            yield FieldError("/timezone", "unexpected_timezone", "there is no schedule", "add one, or remove timezone")
+        return
+    if given.format != "jdbc":
+        yield FieldError("/schedule", "unexpected_schedule", "files are imported once", "remove it, or write the format jdbc")
+    if (problem := schedule_error(given.schedule)) is not None:
+        yield FieldError("/schedule", "bad_schedule", problem, _SCHEDULE_CURE)
+    if given.timezone is not None and not is_timezone(given.timezone):
+        yield FieldError("/timezone", "bad_timezone", "it is no time zone", "give an IANA name such as Europe/Berlin")
 
 
 _CHECKS: Final[tuple[tuple[frozenset[str], Callable[[Given], Iterator[FieldError]]], ...]] = (
@@ -212,6 +288,7 @@ _CHECKS: Final[tuple[tuple[frozenset[str], Callable[[Given], Iterator[FieldError
     (frozenset({"kind", "columns"}), _columns),
     (frozenset({"delimiter"}), _delimiter),
     (frozenset({"max_rejects"}), _max_rejects),
-    (frozenset({"format", "jdbc"}), _source),
+    (frozenset({"format", "kind", "jdbc"}), _source),
+    (frozenset({"format", "schedule", "timezone"}), _schedule),
 )
 """The fields that a check needs, and the check."""

@@ -23,7 +23,8 @@ class JdbcSource(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_onl
     """A table or a query. `password`: encrypted wherever it is stored.
 
     `mode`: `full` reads all rows and sends those that are new or changed; `cursor` reads the rows whose `cursor_column` is greater
-    than the greatest one of the last run. `fetch_size`: rows a round trip. `partition_column`: a whole number, by whose ranges
+    than the greatest one of the last run. `deletions`: whether traits of rows that are gone are set to null: `guarded` does so
+    unless more rows are gone than are left. `fetch_size`: rows a round trip. `partition_column`: a whole number, by whose ranges
     `partitions` tasks read at the same time.
     """
 
@@ -36,6 +37,7 @@ class JdbcSource(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_onl
     fetch_size: int = DEFAULT_FETCH_SIZE
     partition_column: str | None = None
     partitions: int = DEFAULT_PARTITIONS
+    deletions: Literal["guarded", "any", "none"] = "guarded"
 
     def columns(self) -> tuple[str, ...]:
         """Return the columns that the source itself needs."""

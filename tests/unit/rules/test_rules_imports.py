@@ -74,6 +74,23 @@ def errors_of(document: Any) -> dict[str, str]:
     return {one.pointer: one.code for one in found.errors}
 
 
+def test_traits_of_full_imports_find_deletions() -> None:
+    cases: list[tuple[dict[str, Any], dict[str, str], bool]] = [
+        ({}, {}, True),
+        ({}, {"deletions": "any"}, True),
+        ({}, {"deletions": "none"}, False),
+        ({}, {"mode": "cursor", "cursor_column": "at"}, False),
+        ({"kind": "events", "event": "Order"}, {}, False),
+    ]
+    for change, source, finds in cases:
+        found = parse_request(DATABASE | change | {"jdbc": SOURCE | source})
+        assert isinstance(found, Done)
+        assert found.value.finds_deletions() is finds
+    for change, source in (({"kind": "events", "event": "Order"}, {}), ({}, {"mode": "cursor", "cursor_column": "at"})):
+        document = DATABASE | change | {"jdbc": SOURCE | source | {"deletions": "any"}}
+        assert errors_of(document) == {"/jdbc/deletions": "unexpected_deletions"}
+
+
 def test_a_database_is_read_with_its_own_columns() -> None:
     source = SOURCE | {"mode": "cursor", "cursor_column": "changed_at", "partition_column": "id", "partitions": 2}
     found = parse_request(DATABASE | {"jdbc": source, "columns": {"plan": "traits.plan"}})

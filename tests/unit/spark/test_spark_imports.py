@@ -18,7 +18,7 @@ from pydantic import SecretStr
 
 from starling_rules.imports import DONE, FAILED, RUNNING, WAITING, ImportRequest
 from starling_spark.jobs.imports import file_import, job
-from starling_spark.jobs.imports.changes import ChangedRows
+from starling_spark.jobs.imports.changes import ChangedRows, GoneMapper, GoneRows, gone_rows, presence_of
 from starling_spark.jobs.imports.file_import import Sent, import_file
 from starling_spark.jobs.imports.jdbc import cursor_text, greatest, rows_of_batches
 from starling_spark.jobs.imports.job import ImportJob, Target
@@ -377,6 +377,160 @@ def test_a_change_that_was_not_acknowledged_is_sent_again_with_its_message_id() 
     assert run("free", []) == 0
     assert run("pro", []) == 0
     assert (ids[0] == ids[1], ids[2] == ids[3], len(set(ids))) == (True, True, 3)
+
+
+class Crm:
+    """A table of users with a plan and a region, the imports of it, and what they sent."""
+
+    place = Place("acme", "crm")
+
+    def __init__(self) -> None:
+        self.known = Known()
+        self.runs = 0
+        self.sent: list[tuple[str, dict[str, Any], str]] = []
+        self.refused = False
+        self.away = False
+
+    def send(self, rows: Sequence[ImportedRow], items: Sequence[bytes]) -> list[RejectedRow]:
+        found = [json.loads(item) for item in items]
+        self.sent += [(one["userId"], one["traits"], one["messageId"]) for one in found]
+        if self.away:
+            raise IngestUnavailable("away")
+        return [RejectedRow(row.number, "", "x", "r", "c") for row in rows] if self.refused else []
+
+    def read(self, rows: dict[str, dict[str, Any]], rejected: Sequence[str] = (), user: str | None = None) -> None:
+        """Import rows by their ids, which are users too unless all are rows of one user."""
+        self.runs += 1
+        changes = ChangedRows(self.known, self.place, self.send, self.runs)
+        made = [
+            ImportedRow(number, {"type": "identify", "userId": user or key, "traits": traits}, key)
+            for number, (key, traits) in enumerate(rows.items(), 1)
+        ]
+        changes.send(made, [encoded(row) for row in made])
+        changes.keep([RejectedRow(9, "", "x", "r", "c", key) for key in rejected])
+
+    def delete(self) -> list[tuple[str, dict[str, Any]]]:
+        """Delete what the last run has not read, as the job does; return the calls."""
+        before = len(self.sent)
+        users: dict[str | None, list[tuple[bytes, KnownRow]]] = {}
+        for stored in self.known.rows.items():
+            users.setdefault(stored[1].user_id, []).append(stored)
+        gone = [one for rows in users.values() for one in gone_rows(rows, self.runs)]
+        made = [GoneMapper().map(number, {"id": one[0], "user": one[1], "traits": one[2]}) for number, one in enumerate(gone, 1)]
+        GoneRows(self.known, self.place, self.send).send(made, [])
+        return [one[:2] for one in self.sent[before:]]
+
+    def presences(self) -> list[str]:
+        return sorted(presence_of(row, self.runs) for row in self.known.rows.values())
+
+
+PRO, FREE = {"plan": "pro", "region": "eu"}, {"plan": "free"}
+
+
+def test_the_traits_of_a_row_that_is_gone_are_set_to_null_once_and_a_row_that_returns_is_sent() -> None:
+    crm = Crm()
+    crm.read({"ada": PRO, "bob": FREE})
+    assert crm.presences() == ["present", "present"]
+    assert crm.delete() == []
+    crm.read({"bob": FREE})
+    assert crm.presences() == ["gone", "present"]
+    assert crm.delete() == [("ada", {"plan": None, "region": None})]
+    assert crm.presences() == ["forgotten", "present"]
+    assert all(row.user_id != "ada" for row in crm.known.rows.values())
+    crm.read({"bob": FREE})
+    assert crm.delete() == []
+    # The same row returns, and is gone again: each call has a message id of its own.
+    crm.read({"ada": PRO, "bob": FREE})
+    assert crm.sent[-1][:2] == ("ada", PRO)
+    crm.read({"bob": FREE})
+    assert crm.delete() == [("ada", {"plan": None, "region": None})]
+    ids = [one[2] for one in crm.sent if one[0] == "ada"]
+    assert (len(ids), len(set(ids))) == (4, 4)
+
+
+def test_a_deletion_that_was_not_acknowledged_is_sent_again_with_its_message_id() -> None:
+    crm = Crm()
+    crm.read({"ada": PRO})
+    crm.read({})
+    crm.away = True
+    with pytest.raises(IngestUnavailable):
+        crm.delete()
+    crm.away, crm.refused = False, True
+    crm.read({})
+    assert len(crm.delete()) == 1  # it is rejected, and tried again by the next run
+    crm.refused = False
+    crm.read({})
+    assert len(crm.delete()) == 1
+    ids = [one[2] for one in crm.sent[1:]]
+    assert (len(ids), len(set(ids))) == (3, 1)
+    crm.read({})
+    assert crm.delete() == []
+
+
+def test_a_row_that_returns_before_its_deletion_is_acknowledged_is_sent_after_it() -> None:
+    crm = Crm()
+    crm.read({"ada": PRO})
+    crm.read({})
+    crm.away = True
+    with pytest.raises(IngestUnavailable):
+        crm.delete()
+    crm.away = False
+    crm.read({"ada": PRO})
+    assert (crm.sent[-1][:2], crm.presences(), crm.delete()) == (("ada", PRO), ["present"], [])
+    assert len({one[2] for one in crm.sent}) == 3
+
+
+def test_a_row_that_is_rejected_is_not_gone() -> None:
+    crm = Crm()
+    crm.read({"ada": PRO, "bob": FREE})
+    crm.read({"bob": FREE}, rejected=["ada", "never-sent"])
+    assert (crm.presences(), crm.delete()) == (["present", "present"], [])
+
+
+def test_a_trait_that_became_null_before_is_deleted_with_the_row() -> None:
+    crm = Crm()
+    crm.read({"ada": PRO})
+    crm.read({"ada": FREE})
+    crm.read({})
+    assert crm.delete() == [("ada", {"plan": None, "region": None})]
+
+
+def test_a_user_whose_row_has_another_id_now_keeps_the_traits_of_the_new_row() -> None:
+    crm = Crm()
+    crm.read({"1": PRO, "2": FREE}, user="ada")
+    crm.read({"7": {"plan": "new"}}, user="ada")
+    assert crm.delete() == [("ada", {"region": None})]  # of row 1; row 2 has no trait that is not one of row 7
+    assert crm.presences() == ["forgotten", "forgotten", "present"]
+
+
+def test_without_deletions_neither_users_nor_runs_are_stored() -> None:
+    known = Known()
+    row = ImportedRow(1, {"userId": "ada", "traits": PRO}, "ada")
+    changes = ChangedRows(known, Place("acme", "crm"), lambda _rows, _items: [])
+    changes.send([row], [encoded(row)])
+    (stored,) = known.rows.values()
+    assert stored == KnownRow(1, stored.digest, sent=True)
+
+
+def test_the_id_of_a_rejected_row_is_that_of_an_imported_one() -> None:
+    mapper = RowMapper(wanted("jdbc", kind="traits", event=None, id_column="id"), "acme", "rows")
+    for values, key in (({"id": 7, "plan": float("nan")}, "7"), ({"id": 7.5, "user": "a"}, None), ({"user": "a"}, None)):
+        row = mapper.map(1, values)
+        assert isinstance(row, RejectedRow)
+        assert row.key == key
+    for ids, kind, key in (
+        (["12"], "number", "12"),
+        (["1.5"], "number", None),
+        (["a-1"], None, "a-1"),
+        ([7], None, "7"),
+        ([Decimal(7)], None, "7"),
+        ([None], None, None),
+    ):
+        batch = pa.RecordBatch.from_pydict({"at": ["infinity"], "id": ids})
+        kinds = {"at": "time"} | ({"id": kind} if kind else {})
+        (found,) = rows_of_batches([batch], kinds, "id")
+        assert isinstance(found, RejectedRow)
+        assert found.key == key
 
 
 def test_cursors_of_one_column_are_compared_by_their_values() -> None:

@@ -1,4 +1,4 @@
-"""Pure core: schedules of statements in SQL: five fields of cron, in a time zone.
+"""Pure core: schedules of statements in SQL and of imports: five fields of cron, in a time zone.
 
 A time that the change to summer time skips fires right after the change, and a repeated one fires once, as in Debian's cron.
 """
@@ -22,6 +22,15 @@ def schedule_error(schedule: object) -> str | None:
     except CronSimError as error:
         return str(error).lower()
     return "it never fires" if found is None else None
+
+
+def is_timezone(name: object) -> bool:
+    """Return whether it is the IANA name of a time zone."""
+    try:
+        ZoneInfo(name if isinstance(name, str) and name.isprintable() else "")
+    except (KeyError, ValueError, OSError):  # all errors of the time zone database for an unknown zone
+        return False
+    return True
 
 
 def next_run_ms(schedule: str, timezone: str, after_ms: int) -> int:

@@ -2,9 +2,8 @@
 
 from collections.abc import Mapping
 from typing import Any, Final
-from zoneinfo import ZoneInfo
 
-from starling_rules.sql.schedule import schedule_error
+from starling_rules.sql.schedule import is_timezone, schedule_error
 from starling_rules.sql.statement import Tables, cleaned, sql_errors
 from starling_segments import DefinitionRefused, FieldError
 
@@ -60,8 +59,6 @@ def same_language(document: dict[str, Any], before: Mapping[str, Any], _now_ms: 
 
 
 def _zone_errors(name: object) -> tuple[FieldError, ...]:
-    try:
-        ZoneInfo(name if isinstance(name, str) and name.isprintable() else "")
-    except (KeyError, ValueError, OSError):  # all errors of the time zone database for an unknown zone
-        return (FieldError("/timezone", "bad_timezone", "unknown timezone", "an IANA name such as Europe/Berlin"),)
-    return ()
+    if is_timezone(name):
+        return ()
+    return (FieldError("/timezone", "bad_timezone", "unknown timezone", "an IANA name such as Europe/Berlin"),)

@@ -1,8 +1,8 @@
-"""Core: which rows of a database are sent, and with which message ids."""
+"""Core: which rows of a database are sent, and with which message ids, and which of its rows are gone."""
 
 import hashlib
-from collections.abc import Callable, Mapping, Sequence
-from typing import Any, Final, Protocol
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from typing import Any, Final, Literal, Protocol, TypeAlias
 
 from starling_common.values import deterministic_id
 from starling_spark.jobs.imports.file_import import Sent
@@ -12,6 +12,10 @@ from starling_spark.jobs.imports.sending import encoded
 from starling_spark.jobs.imports.store import KnownRow, Place
 
 _HASH_BYTES: Final = 16
+GONE: Final = b""
+"""The digest of a row that is gone. Every row differs from it."""
+Send: TypeAlias = Callable[[Sequence[ImportedRow], Sequence[bytes]], list[RejectedRow]]
+"""Sends rows and their items; returns the rejected ones."""
 
 
 class KnownRows(Protocol):
@@ -31,30 +35,28 @@ class ChangedRows:
     killed sends it again with the same id, and a value that returns later has another id.
     """
 
-    def __init__(
-        self, known: KnownRows, place: Place, send: Callable[[Sequence[ImportedRow], Sequence[bytes]], list[RejectedRow]]
-    ) -> None:
+    def __init__(self, known: KnownRows, place: Place, send: Send, seen_at_ms: int | None = None) -> None:
+        """`seen_at_ms`: the run, if rows that are gone have an effect."""
         self._known = known
         self._place = place
         self._send = send
+        self._seen_at_ms = seen_at_ms
 
     def send(self, rows: Sequence[ImportedRow], items: Sequence[bytes]) -> Sent:
         """Send a batch. Raises: what the sender and the store raise."""
         ids = [_hash(str(row.key).encode()) for row in rows]
+        stored: list[tuple[bytes, KnownRow]] = []
         changed: list[tuple[ImportedRow, bytes, KnownRow]] = []
         for row, item, id_, before in zip(rows, items, ids, self._known.known_rows(self._place, ids), strict=True):
-            digest = _hash(item)
-            if before is None or before.digest != digest:
-                after = KnownRow(1 if before is None else before.version + 1, digest, sent=False)
-            elif before.sent:
-                continue
-            else:
-                after = before
-            message_id = deterministic_id("import", *self._place, "row", row.key, after.version)
-            changed.append((row._replace(item={**row.item, "messageId": message_id}), id_, after))
+            after = self._after(row, _hash(item), before)
+            if after != before:
+                stored.append((id_, after))
+            if not after.sent:
+                message_id = deterministic_id("import", *self._place, "row", row.key, after.version)
+                changed.append((row._replace(item={**row.item, "messageId": message_id}), id_, after))
+        self._known.set_rows(self._place, stored)
         if not changed:
             return Sent(unchanged=len(rows))
-        self._known.set_rows(self._place, [(id_, after) for _, id_, after in changed])
         to_send = [row for row, _, _ in changed]
         rejected = self._send(to_send, [encoded(row) for row in to_send])
         # A rejected row is tried again in the next run.
@@ -62,6 +64,81 @@ class ChangedRows:
         done = [(id_, after._replace(sent=True)) for row, id_, after in changed if row.number not in numbers]
         self._known.set_rows(self._place, done)
         return Sent(rejected, len(rows) - len(changed))
+
+    def keep(self, rejected: Sequence[RejectedRow]) -> None:
+        """Mark rows that were read and rejected as present: a value that cannot be imported is no deletion."""
+        ids = [_hash(row.key.encode()) for row in rejected if row.key is not None]
+        found = zip(ids, self._known.known_rows(self._place, ids), strict=True)
+        present = [(id_, known) for id_, known in found if known is not None and known.digest != GONE]
+        self._known.set_rows(self._place, [(id_, known._replace(seen_at_ms=self._seen_at_ms)) for id_, known in present])
+
+    def _after(self, row: ImportedRow, digest: bytes, before: KnownRow | None) -> KnownRow:
+        if before is None or before.digest != digest:
+            after = KnownRow(1 if before is None else before.version + 1, digest, sent=False)
+        else:
+            after = before
+        if self._seen_at_ms is None:
+            return after
+        # A trait whose value is null now is still one of the row.
+        traits = {*row.item["traits"], *((before.traits if before is not None else None) or ())}
+        return after._replace(seen_at_ms=self._seen_at_ms, user_id=row.item["userId"], traits=sorted(traits))
+
+
+class GoneRows:
+    """Sets the traits of rows that are gone to null, once.
+
+    A row is stored as gone before the call is sent, and its user and the names of its traits are forgotten after it.
+    """
+
+    def __init__(self, known: KnownRows, place: Place, send: Send) -> None:
+        self._known = known
+        self._place = place
+        self._send = send
+
+    def send(self, rows: Sequence[ImportedRow], _items: Sequence[bytes]) -> Sent:
+        """Send a batch of `gone_row`. Raises: what the sender and the store raise."""
+        ids = [bytes.fromhex(str(row.key)) for row in rows]
+        gone: list[tuple[ImportedRow, bytes, KnownRow]] = []
+        for row, id_, before in zip(rows, ids, self._known.known_rows(self._place, ids), strict=True):
+            if before is not None:
+                version = before.version if before.digest == GONE else before.version + 1
+                message_id = deterministic_id("import", *self._place, "gone", row.key, version)
+                after = before._replace(version=version, digest=GONE, sent=False)
+                gone.append((row._replace(item={**row.item, "messageId": message_id}), id_, after))
+        self._known.set_rows(self._place, [(id_, after) for _, id_, after in gone])
+        to_send = [row for row, _, _ in gone if row.item["traits"]]
+        rejected = self._send(to_send, [encoded(row) for row in to_send]) if to_send else []
+        numbers = {row.row for row in rejected}
+        # The version stays, so that a row that returns has a message id of its own.
+        done = [(id_, KnownRow(after.version, GONE, sent=True)) for row, id_, after in gone if row.number not in numbers]
+        self._known.set_rows(self._place, done)
+        return Sent(rejected, len(rows) - len(to_send))
+
+
+def presence_of(row: KnownRow, seen_at_ms: int) -> Literal["present", "gone", "forgotten"]:
+    """Return whether a run has read a row. `forgotten`: its traits have been set to null, or it was never sent with them."""
+    if row.digest != GONE and row.seen_at_ms == seen_at_ms:
+        return "present"
+    return "forgotten" if row.user_id is None else "gone"
+
+
+def gone_rows(rows: Sequence[tuple[bytes, KnownRow]], seen_at_ms: int) -> Iterator[tuple[bytes, str, list[str]]]:
+    """Yield the id, the user and the traits of the rows of one user that are gone, without traits of the user's other rows."""
+    present = {name for _, row in rows if presence_of(row, seen_at_ms) == "present" for name in row.traits or ()}
+    for id_, row in rows:
+        if row.user_id is not None and presence_of(row, seen_at_ms) == "gone":
+            yield id_, row.user_id, [name for name in row.traits or () if name not in present]
+
+
+class GoneMapper:
+    """Maps rows that are gone, by their ids, users and the names of their traits."""
+
+    id_column: str | None = None
+
+    def map(self, number: int, values: Mapping[str, Any]) -> ImportedRow:
+        """Return the call that sets the traits to null."""
+        item = {"type": "identify", "userId": values["user"], "traits": dict.fromkeys(values["traits"])}
+        return ImportedRow(number, item, values["id"].hex())
 
 
 class CursorMapper:

@@ -103,7 +103,7 @@ def _checked(request: ImportRequest, frame: DataFrame) -> DataFrame:
 
 
 def rows_of_batches(
-    batches: Iterable[pa.RecordBatch], text_columns: Mapping[str, str]
+    batches: Iterable[pa.RecordBatch], text_columns: Mapping[str, str], id_column: str | None = None
 ) -> Iterator[tuple[int, dict[str, Any]] | RejectedRow]:
     """Yield the number of each row, 1 for the first one of the task, and its values, or why it is rejected.
 
@@ -117,7 +117,10 @@ def rows_of_batches(
             raise UnusableFile(f"a cursor is no time before the year 10000 ({error}): correct it in the database") from error
         for values in rows:
             number += 1
-            yield _converted(number, values, text_columns)
+            found = _converted(number, values, text_columns)
+            if isinstance(found, RejectedRow) and id_column is not None:
+                found = found._replace(key=_key(values.get(id_column), text_columns.get(id_column)))
+            yield found
 
 
 def cursor_text(value: Any) -> str:
@@ -251,6 +254,15 @@ def _converted(number: int, values: dict[str, Any], text_columns: Mapping[str, s
     # A cursor or a partition column keeps its type. Its whole numbers may be ids.
     whole = {name: int(one) for name, one in values.items() if isinstance(one, Decimal) and one == one.to_integral_value()}
     return number, values | whole
+
+
+def _key(value: Any, kind: str | None) -> str | None:
+    """Return an id as the text that identifies the row; None if it is none. `kind`: as of `text_columns`."""
+    if kind == "number" and isinstance(value, str):
+        return str(int(value)) if value.lstrip("-").isdecimal() else None
+    if isinstance(value, Decimal):
+        return str(int(value)) if value == value.to_integral_value() else None
+    return str(value) if isinstance(value, str | int) and not isinstance(value, bool) else None
 
 
 def _number(text: str) -> int | float:

@@ -3,12 +3,13 @@
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from functools import cache, partial
-from typing import NamedTuple
+from typing import NamedTuple, TypeAlias
 
 import httpx
 import pyarrow as pa
 from py4j.protocol import Py4JJavaError
 from pyspark import TaskContext
+from pyspark.rdd import RDD
 from pyspark.sql import SparkSession
 
 from starling_common.cassandra.database import Database
@@ -17,19 +18,24 @@ from starling_common.sealing import Place as SecretPlace
 from starling_common.sealing import Sealer, Unreadable
 from starling_common.settings import Cassandra
 from starling_common.telemetry.logs import log
+from starling_common.time.instants import wall_clock_ms
 from starling_rules.imports import DONE, FAILED, RUNNING, WAITING, ImportRequest
 from starling_rules.jdbc import password_place
-from starling_spark.jobs.imports.changes import ChangedRows, CursorMapper
+from starling_spark.jobs.imports.changes import ChangedRows, CursorMapper, GoneMapper, GoneRows, gone_rows, presence_of
 from starling_spark.jobs.imports.file_import import Mapper, Sent, import_file
 from starling_spark.jobs.imports.jdbc import JdbcAccess, JdbcRows, greatest, opened_rows, raise_translated, rows_of_batches
 from starling_spark.jobs.imports.reading import FoundFile, SourceUnavailable, found_files, rows_of
 from starling_spark.jobs.imports.rows import ImportedRow, RejectedRow, RowMapper, UnusableFile
 from starling_spark.jobs.imports.sending import IngestRefused, IngestUnavailable, Sender
-from starling_spark.jobs.imports.store import ImportStore, Place, Progress
+from starling_spark.jobs.imports.store import BUCKETS, ImportStore, KnownRow, Place, Progress
 
 _TIMEOUT_SECONDS = 60.0
 _ROWS = "rows"
 """The name of a database's first part in the progress; the others are `rows-1` and so on."""
+_DELETED = "deleted"
+"""The same of rows that are gone."""
+_ROWS_A_TASK = 10_000
+"""Rows that are gone, up to which one task sends them."""
 _RESULT = "refused string, unavailable string, cursor string"
 """The fields of `TaskResult`, for Spark."""
 
@@ -130,10 +136,8 @@ class ImportJob:
         if tasks:
             run = partial(_run_task, target)
             results = self._spark.sparkContext.parallelize(tasks, len(tasks)).map(run).collect()
-            if refused := [result.refused for result in results if result.refused is not None]:
-                return FAILED, refused[0]
-            if unavailable := [result.unavailable for result in results if result.unavailable is not None]:
-                raise Postponed(unavailable[0])
+            if (reason := _refused(results)) is not None:
+                return FAILED, reason
         names = {file.name for file in files}
         return _ended({name: one for name, one in self._store.progress(place).items() if name in names})
 
@@ -142,28 +146,59 @@ class ImportJob:
         assert request.jdbc is not None  # noqa: S101 - the caller has checked it
         has_cursor = request.jdbc.cursor_column is not None
         last = self._store.cursor(place) if has_cursor else None
+        seen_at_ms = wall_clock_ms() if request.finds_deletions() else None
         self._store.forget_run(place)
         try:
             password = request.jdbc.password
             if password is not None:
                 password = self._databases.sealer.open(password, SecretPlace(*password_place(*place)))
             rows = opened_rows(self._spark, request, password, last, self._databases.access)
-            results = self._read(rows, partial(_run_part, target, place, request, rows.text_columns))
+            results = self._read(rows, partial(_run_part, target, place, request, seen_at_ms, rows.text_columns))
         except (UnusableFile, Unreadable) as error:
             return FAILED, str(error)
         except SourceUnavailable as error:
             raise Postponed(str(error)) from error
-        if refused := [result.refused for result in results if result.refused is not None]:
-            return FAILED, refused[0]
-        if unavailable := [result.unavailable for result in results if result.unavailable is not None]:
-            raise Postponed(unavailable[0])
+        if (reason := _refused(results)) is not None:
+            return FAILED, reason
         files = self._store.progress(place)
         state, message = _ended(files)
-        if state == DONE and has_cursor and all(one.complete for one in files.values()):
+        if state != DONE or not all(one.complete for one in files.values()):
+            return state, message
+        if seen_at_ms is not None:
+            return self._run_deletions(place, request, target, seen_at_ms)
+        if has_cursor:
             position = greatest(one for one in (last, *(result.cursor for result in results)) if one is not None)
             if position is not None:
                 self._store.set_cursor(place, position)
         return state, message
+
+    def _run_deletions(self, place: Place, request: ImportRequest, target: Target, seen_at_ms: int) -> tuple[str, str | None]:
+        """Set the traits of the rows to null that this run, which has read all rows, has not read."""
+        assert request.jdbc is not None  # noqa: S101 - the caller has checked it
+        context = self._spark.sparkContext
+        stored = context.parallelize(range(BUCKETS), context.defaultParallelism).flatMap(partial(_stored_rows, target, place))
+        counts = stored.map(lambda row: presence_of(row[1], seen_at_ms)).countByValue()
+        gone, left = counts["gone"], counts["present"]
+        if gone > left and request.jdbc.deletions != "any":
+            return FAILED, (
+                f"all rows were imported, but {gone} are gone and {left} are left, so no trait was set to null: correct the "
+                'source, or run the import once with {"deletions": "any"}'
+            )
+        if not gone:
+            return DONE, None
+        users: RDD[Sequence[StoredRow]]
+        if request.user_column == request.id_column:
+            users = stored.filter(lambda row: presence_of(row[1], seen_at_ms) == "gone").map(lambda row: [row])
+        else:
+            # A user whose row has another id now keeps the traits of the new row.
+            known = stored.filter(lambda row: row[1].user_id is not None)
+            users = known.groupBy(lambda row: row[1].user_id).values().map(list)
+        if gone <= _ROWS_A_TASK:
+            users = users.coalesce(1)
+        results = users.mapPartitionsWithIndex(partial(_run_deleted, target, place, request, seen_at_ms)).collect()
+        if (reason := _refused(results)) is not None:
+            return FAILED, reason
+        return _ended(self._store.progress(place))
 
     def _read(self, rows: JdbcRows, run: Callable[[Iterable[pa.RecordBatch]], Iterable[pa.RecordBatch]]) -> list["TaskResult"]:
         """Run the tasks. Raises: UnusableFile, SourceUnavailable."""
@@ -198,19 +233,43 @@ class TaskResult(NamedTuple):
     cursor: str | None = None
 
 
-class _FileLog:
-    """A `Log` in Cassandra. `size_bytes`: of the file."""
+StoredRow: TypeAlias = tuple[bytes, KnownRow]
+"""A row of a database by its id."""
 
-    def __init__(self, store: ImportStore, place: Place, file: str, size_bytes: int) -> None:
+
+def _refused(results: Iterable[TaskResult]) -> str | None:
+    """Return why the import fails; None if no task was refused. Raises: Postponed if a task has to wait."""
+    found = list(results)
+    refused = next((one.refused for one in found if one.refused is not None), None)
+    unavailable = next((one.unavailable for one in found if one.unavailable is not None), None)
+    if refused is None and unavailable is not None:
+        raise Postponed(unavailable)
+    return refused
+
+
+class _FileLog:
+    """A `Log` in Cassandra. `size_bytes`: of the file; `keep`: is called with rejected rows first."""
+
+    def __init__(
+        self,
+        store: ImportStore,
+        place: Place,
+        file: str,
+        size_bytes: int,
+        keep: Callable[[Sequence[RejectedRow]], None] | None = None,
+    ) -> None:
         self._store = store
         self._place = place
         self._file = file
         self._size_bytes = size_bytes
+        self._keep = keep
 
     def is_running(self) -> bool:
         return self._store.is_running(self._place)
 
     def add_rejects(self, rows: Sequence[RejectedRow]) -> None:
+        if self._keep is not None:
+            self._keep(rows)
         self._store.add_rejects(self._place, self._file, rows)
 
     def set_progress(self, progress: Progress) -> None:
@@ -227,23 +286,52 @@ def _run_task(target: Target, task: FileTask) -> TaskResult:
     return _sending(target, lambda sender: import_file(request, mapper, rows, _sent_by(sender), log_, task.progress))
 
 
+def _stored_rows(target: Target, place: Place, bucket: int) -> Iterator[StoredRow]:
+    """Return the rows of a bucket, in a worker of Spark."""
+    return ImportStore(_database(target.cassandra)).rows_of_bucket(place, bucket)
+
+
+def _run_deleted(
+    target: Target, place: Place, request: ImportRequest, seen_at_ms: int, part: int, users: Iterable[Sequence[StoredRow]]
+) -> Iterator[TaskResult]:
+    """Set the traits of rows that are gone to null, in a worker of Spark. Shape: the rows of each user."""
+    store = ImportStore(_database(target.cassandra))
+    log_ = _FileLog(store, place, f"{_DELETED}-{part}" if part else _DELETED, 0)
+    gone = (row for rows in users for row in gone_rows(rows, seen_at_ms))
+    numbered = ((number, {"id": id_, "user": user, "traits": traits}) for number, (id_, user, traits) in enumerate(gone, 1))
+
+    def run(sender: Sender) -> None:
+        send = GoneRows(store, place, sender.send).send
+        import_file(request, GoneMapper(), lambda _start: numbered, send, log_, Progress(""))
+
+    yield _sending(target, run)
+
+
 def _run_part(
-    target: Target, place: Place, request: ImportRequest, text_columns: Mapping[str, str], batches: Iterable[pa.RecordBatch]
+    target: Target,
+    place: Place,
+    request: ImportRequest,
+    seen_at_ms: int | None,
+    text_columns: Mapping[str, str],
+    batches: Iterable[pa.RecordBatch],
 ) -> Iterator[pa.RecordBatch]:
     """Import the rows of one partition of a database in a worker of Spark. Shape: one record with the fields of `TaskResult`."""
     context = TaskContext.get()
     part = 0 if context is None else context.partitionId()
     name = f"{_ROWS}-{part}" if part else _ROWS
     store = ImportStore(_database(target.cassandra))
-    log_ = _FileLog(store, place, name, 0)
     inner = RowMapper(request, place.workspace, name)
     cursor = None if request.jdbc is None else request.jdbc.cursor_column
     mapper = None if cursor is None else CursorMapper(inner, place, cursor)
 
     def run(sender: Sender) -> None:
-        send = ChangedRows(store, place, sender.send).send if mapper is None else _sent_by(sender)
+        changes = ChangedRows(store, place, sender.send, seen_at_ms)
+        send = changes.send if mapper is None else _sent_by(sender)
+        keep = None if seen_at_ms is None else changes.keep
+        log_ = _FileLog(store, place, name, 0, keep)
         chosen: Mapper = mapper or inner
-        import_file(request, chosen, lambda _start: rows_of_batches(batches, text_columns), send, log_, Progress(""))
+        rows = partial(rows_of_batches, batches, text_columns, request.id_column)
+        import_file(request, chosen, lambda _start: rows(), send, log_, Progress(""))
 
     result = _sending(target, run)
     result = result._replace(cursor=None if mapper is None else mapper.greatest)

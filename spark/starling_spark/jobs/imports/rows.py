@@ -17,13 +17,17 @@ _SHOWN: Final = 60
 
 
 class RejectedRow(NamedTuple):
-    """Why a row is rejected. `row`: 1 for the first row of data. `column`: "" if the whole row is meant."""
+    """Why a row is rejected. `row`: 1 for the first row of data. `column`: "" if the whole row is meant.
+
+    `key`: the text of the id column, if it can be read.
+    """
 
     row: int
     column: str
     code: str
     reason: str
     cure: str
+    key: str | None = None
 
 
 class ImportedRow(NamedTuple):
@@ -82,7 +86,7 @@ class RowMapper:
                 if value is not None:
                     fields[_of_column(column, _utf8, {column: name})] = value
         except _Invalid as error:
-            return RejectedRow(number, *error.args)
+            return RejectedRow(number, *error.args)._replace(key=self._key(values))
         item[self._field] = fields
         item["messageId"] = self._message_id(number, item, key)
         return ImportedRow(number, item, key)
@@ -102,6 +106,13 @@ class RowMapper:
         if request.time_column is not None:
             item["timestamp"] = _of_column(request.time_column, _instant, values)
         return item, None if request.id_column is None else _required(request.id_column, values, "missing_key", "id of the row")
+
+    def _key(self, values: Mapping[str, Any]) -> str | None:
+        """Return the text of the id column; None without a readable one."""
+        try:
+            return None if self._request.id_column is None else _text(values.get(self._request.id_column)) or None
+        except _BadValue:
+            return None
 
     def _columns(self, values: Mapping[str, Any]) -> list[tuple[str, str]]:
         chosen = self._request.columns

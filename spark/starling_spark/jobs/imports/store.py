@@ -3,7 +3,7 @@
 Every method may raise DatabaseUnavailable.
 """
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from typing import Final, NamedTuple
 
 import msgspec
@@ -13,7 +13,7 @@ from starling_common.time.instants import wall_clock_ms
 from starling_rules.imports import RUNNING, WAITING, ImportRequest
 from starling_spark.jobs.imports.rows import RejectedRow
 
-_ALL: Final = "SELECT workspace, key, request, state, created_at_ms FROM {ks}.imports"
+_ALL: Final = "SELECT workspace, key, request, state, created_at_ms, deletions FROM {ks}.imports"
 _STATE: Final = "SELECT state FROM {ks}.imports WHERE workspace = ? AND key = ?"
 _SET_STATE: Final = (
     "UPDATE {ks}.imports SET state = ?, message = ?, changed_at_ms = ? WHERE workspace = ? AND key = ? IF state IN (?, ?)"
@@ -31,9 +31,21 @@ _REJECT: Final = (
 _FORGET: Final = "DELETE FROM {ks}.import_rejects WHERE workspace = ? AND key = ? AND file = ?"
 _FORGET_FILES: Final = "DELETE FROM {ks}.import_files WHERE workspace = ? AND key = ?"
 _FORGET_REJECTS: Final = "DELETE FROM {ks}.import_rejects WHERE workspace = ? AND key = ?"
-_ROW: Final = "SELECT version, digest, sent FROM {ks}.import_rows WHERE workspace = ? AND key = ? AND row_id = ?"
-_SET_ROW: Final = "INSERT INTO {ks}.import_rows (workspace, key, row_id, version, digest, sent) VALUES (?, ?, ?, ?, ?, ?)"
+_ROW: Final = (
+    "SELECT version, digest, sent, seen_at_ms, user_id, traits FROM {ks}.import_source_rows "
+    "WHERE workspace = ? AND key = ? AND bucket = ? AND row_id = ?"
+)
+_SET_ROW: Final = (
+    "INSERT INTO {ks}.import_source_rows (workspace, key, bucket, row_id, version, digest, sent, seen_at_ms, user_id, traits) "
+    "VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?)"
+)
+_BUCKET: Final = (
+    "SELECT row_id, version, digest, sent, seen_at_ms, user_id, traits FROM {ks}.import_source_rows "
+    "WHERE workspace = ? AND key = ? AND bucket = ?"
+)
 _CURSOR: Final = "SELECT position FROM {ks}.import_cursors WHERE workspace = ? AND key = ?"
+_PAGE_ROWS: Final = 5_000
+BUCKETS: Final = 256
 _SET_CURSOR: Final = "INSERT INTO {ks}.import_cursors (workspace, key, position) VALUES (?, ?, ?)"
 
 
@@ -59,11 +71,17 @@ class Progress(NamedTuple):
 
 
 class KnownRow(NamedTuple):
-    """A row of a database as it was sent last. `version`: the number of its changes; `sent`: it was acknowledged."""
+    """A row of a database as it was sent last. `version`: the number of its changes; `sent`: it was acknowledged.
+
+    `digest`: empty once the row is gone. `seen_at_ms`: the run that read the row last; `traits`: the names that were sent of it.
+    """
 
     version: int
     digest: bytes
     sent: bool
+    seen_at_ms: int | None = None
+    user_id: str | None = None
+    traits: Sequence[str] | None = None
 
 
 class ImportStore:
@@ -76,7 +94,7 @@ class ImportStore:
         """Return the imports that wait or run, the oldest first."""
         rows = sorted(self._database.read(_ALL), key=lambda row: (row["created_at_ms"], row["workspace"], row["key"]))
         return [
-            (Place(row["workspace"], row["key"]), msgspec.json.decode(row["request"], type=ImportRequest))
+            (Place(row["workspace"], row["key"]), _request(row["request"], row["deletions"]))
             for row in rows
             if row["state"] in {WAITING, RUNNING}
         ]
@@ -100,7 +118,7 @@ class ImportStore:
 
     def add_rejects(self, place: Place, file: str, rows: Sequence[RejectedRow]) -> None:
         """Store rejected rows. A repetition replaces them."""
-        self._database.write_each(_REJECT, [(*place, file, *row) for row in rows])
+        self._database.write_each(_REJECT, [(*place, file, *row[:-1]) for row in rows])
 
     def forget_rejects(self, place: Place, file: str) -> None:
         """Delete the rejected rows of a file whose content has changed."""
@@ -113,12 +131,18 @@ class ImportStore:
 
     def known_rows(self, place: Place, ids: Sequence[bytes]) -> list[KnownRow | None]:
         """Return the rows as they were sent last, in the order of their ids; None for a new one."""
-        found = self._database.read_each(_ROW, [(*place, id_) for id_ in ids])
+        found = self._database.read_each(_ROW, [(*place, id_[0], id_) for id_ in ids])
         return [KnownRow(**rows[0]) if rows else None for rows in found]
 
     def set_rows(self, place: Place, rows: Sequence[tuple[bytes, KnownRow]]) -> None:
         """Store rows by their ids."""
-        self._database.write_each(_SET_ROW, [(*place, id_, *row) for id_, row in rows])
+        self._database.write_each(_SET_ROW, [(*place, id_[0], id_, *row) for id_, row in rows])
+
+    def rows_of_bucket(self, place: Place, bucket: int) -> Iterator[tuple[bytes, KnownRow]]:
+        """Yield the rows whose ids begin with a byte. Units: `bucket` from 0 to `BUCKETS` - 1."""
+        for page in self._database.pages(_BUCKET, (*place, bucket), _PAGE_ROWS):
+            for row in page:
+                yield row.pop("row_id"), KnownRow(**row)
 
     def cursor(self, place: Place) -> str | None:
         """Return the greatest cursor of the last complete run."""
@@ -128,3 +152,11 @@ class ImportStore:
     def set_cursor(self, place: Place, position: str) -> None:
         """Store the greatest cursor of a complete run."""
         self._database.write(_SET_CURSOR, (*place, position))
+
+
+def _request(text: str, deletions: str | None) -> ImportRequest:
+    """Return a stored request. `deletions`: those of this run alone, if other ones."""
+    request = msgspec.json.decode(text, type=ImportRequest)
+    if deletions is None or request.jdbc is None:
+        return request
+    return msgspec.structs.replace(request, jdbc=msgspec.structs.replace(request.jdbc, deletions=deletions))
