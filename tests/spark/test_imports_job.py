@@ -13,6 +13,7 @@ import pytest
 from prometheus_client import CollectorRegistry
 from pyspark.sql import SparkSession
 
+from starling_api.imports.imports import Imports as ApiImports
 from starling_api.imports.store import CassandraImports
 from starling_api.imports.wiring import ImportService
 from starling_api.jobs import runner
@@ -23,17 +24,19 @@ from starling_common.sealing import Sealer
 from starling_common.settings import Cassandra
 from starling_common.telemetry.metrics import Metrics
 from starling_common.testing import eventually, free_port, own_keyspace
+from starling_common.time.instants import wall_clock_ms
 from starling_common.wire import Registry
 from starling_local.postgres import USER, PostgresServer, postgres
 from starling_rules.imports import CANCELLED, DONE, FAILED, RUNNING, WAITING, ImportRequest
 from starling_rules.jdbc import JdbcSource, password_place
 from starling_spark.jobs.imports.jdbc import SHIPPED, JdbcAccess
 from starling_spark.jobs.imports.job import Databases, ImportJob, Target
-from starling_spark.jobs.imports.store import ImportStore, Place
+from starling_spark.jobs.imports.store import ImportStore, Place, Progress
 from tests.conftest import Stack
 from tests.integration.ingest.edge_process import EdgeProcess, records, running
 
 TRACK = "ingest.track"
+IDENTIFY = "ingest.identify"
 PASSWORD = "planted-5e0c-secret"
 SEALER = Sealer({"tests": b"7" * 32})
 ROWS = 20_000
@@ -53,20 +56,23 @@ class Imports:
         self._edge = edge
         self._codec = Registry(stack.registry_url).codec(TRACK, "IngestReceived")
 
-    def request(self, key: str, uri: str, **more: str | JdbcSource) -> Place:
+    def request(self, key: str, uri: str, **more: Any) -> Place:
         fields = {"format": "csv", "kind": "events", "user_column": "user", "event": "Order"} | more
         document = msgspec.json.encode(ImportRequest(key=key, uri=uri, **fields)).decode()  # type: ignore[arg-type]
         statement = "INSERT INTO {ks}.imports (workspace, key, request, state, created_at_ms) VALUES (?, ?, ?, ?, ?) IF NOT EXISTS"
         assert self.database.write_if(statement, (self.workspace, key, document, WAITING, 1))
         return Place(self.workspace, key)
 
-    def database_request(self, key: str, uri: str, password: str = PASSWORD, **source: str | int) -> Place:
+    def database_request(
+        self, key: str, uri: str, password: str = PASSWORD, request: dict[str, Any] | None = None, **source: str | int
+    ) -> Place:
         """An import of a database, as the API stores it."""
         sealed = SEALER.seal(password, SecretPlace(*password_place(self.workspace, key)))
         jdbc = JdbcSource(user=USER, password=sealed, **source)  # type: ignore[arg-type]
-        return self.request(key, uri, format="jdbc", user_column="id", id_column="id", jdbc=jdbc)
+        more = {"format": "jdbc", "user_column": "id", "id_column": "id", "jdbc": jdbc, **(request or {})}
+        return self.request(key, uri, **more)
 
-    def again(self, place: Place) -> None:
+    def again(self, place: Place, deletions: str | None = None) -> None:
         """As the API lets an import of a database run again."""
         imports = CassandraImports(self.database)
         row = imports.find(*place)
@@ -74,7 +80,7 @@ class Imports:
         # A rotation of the key replaces a request, but no newer one.
         assert not imports.replace(*place, "{}", "{}")
         assert imports.replace(*place, row.request, row.request)
-        assert imports.repeat(*place, row.request, 2)
+        assert imports.repeat(*place, row.request, deletions, 2)
 
     def job(self, spark: SparkSession, write_key: str = "key", access: JdbcAccess | None = None) -> ImportJob:
         target = Target(self._cassandra, self._edge.url, write_key)
@@ -94,9 +100,9 @@ class Imports:
             "STARLING_IMPORTS_ROOTS": self.directory.as_uri(),
         }
 
-    def items(self) -> list[dict[str, Any]]:
+    def items(self, topic: str = TRACK) -> list[dict[str, Any]]:
         """The items in the topic, in the order of each user."""
-        found = [self._codec.decode(one.value() or b"") for one in records(self._stack.brokers, TRACK, self.workspace)]
+        found = [self._codec.decode(one.value() or b"") for one in records(self._stack.brokers, topic, self.workspace)]
         assert all(one["imported"] for one in found)
         return found
 
@@ -239,6 +245,73 @@ def test_new_and_changed_rows_of_a_database_are_sent_and_unchanged_ones_are_not(
     assert PASSWORD not in seen
 
 
+def test_the_traits_of_rows_that_are_gone_are_set_to_null(spark: SparkSession, imports: Imports, customers: Customers) -> None:
+    table, columns = f"public.{customers.name}", {"Plan": "traits.plan", "spent": "traits.spent"}
+    traits: dict[str, Any] = {"kind": "traits", "event": None}
+    place = imports.database_request("crm", customers.url, request={**traits, "columns": columns}, table=table)
+    # Beside it one whose ids are not those of users: user 1 has another row later.
+    query = f'SELECT id, id % 100 AS "user", "Plan" FROM {customers.name}'  # noqa: S608 - the name is ours
+    by_row = imports.database_request("by-row", customers.url, request={**traits, "user_column": "user"}, query=query)
+    customers.sql(f"DELETE FROM {customers.name} WHERE id = 4")  # noqa: S608
+    customers.change("free", 2)
+    assert imports.job(spark).run(lambda: False) == {DONE: 2}, (imports.state(place), imports.state(by_row))
+    before = imports.items(IDENTIFY)
+    assert len(before) == 5  # row 3 of the first one is rejected
+    customers.sql(f"DELETE FROM {customers.name} WHERE id IN (1, 2)")  # noqa: S608
+    customers.add("(101, 'new', 1, null, null)")
+    for one in (place, by_row):
+        imports.again(one)
+    assert imports.job(spark).run(lambda: False) == {FAILED: 1, DONE: 1}
+    assert imports.state(place) == (FAILED, (
+        "all rows were imported, but 2 are gone and 1 are left, so no trait was set to null: correct the source, or run the "
+        'import once with {"deletions": "any"}'
+    ))  # fmt: skip
+    assert imports.store.progress(by_row)["deleted"] == Progress("", 2, 1, 0, complete=True)
+    imports.again(place, "any")
+    assert done(imports, spark, place) == (4, 2, 1)
+    customers.add("(1, 'pro', 12.50, null, null)")
+    for one in (place, by_row):
+        imports.again(one)
+    assert imports.job(spark).run(lambda: False) == {DONE: 2}
+    after = imports.items(IDENTIFY)
+    assert len({one["message_id"] for one in after}) == len(after)
+    sent_before = {one["message_id"] for one in before}
+    found = [(one["user_id"], json.loads(one["item"])["traits"]) for one in after if one["message_id"] not in sent_before]
+    # User 1 has row 101 of the second one, and keeps its trait.
+    assert sorted(found, key=str) == sorted([
+        ("101", {"plan": "new", "spent": 1}), ("1", {"Plan": "new"}), ("2", {"Plan": None}),
+        ("1", {"plan": None, "spent": None}), ("2", {"plan": None, "spent": None}),
+        ("1", {"plan": "pro", "spent": 12.5}), ("1", {"Plan": "pro"}),
+    ], key=str)  # fmt: skip
+    # All rows are gone: nothing is deleted without a permission, which holds for one run.
+    customers.sql(f"DELETE FROM {customers.name}")  # noqa: S608
+    imports.again(place)
+    assert imports.job(spark).run(lambda: False) == {FAILED: 1}
+    assert "are gone and 0 are left" in str(imports.state(place)[1])
+
+
+def test_an_import_that_is_due_waits_again_once(imports: Imports, customers: Customers) -> None:
+    place = imports.database_request("crm", customers.url, table=customers.name)
+    store, now_ms = CassandraImports(imports.database), 10 * 3_600_000
+    core = ApiImports(store, lambda: now_ms)
+    assert store.set_schedule(*place, "30 * * * *", "UTC", now_ms)
+    assert not store.set_schedule(place.workspace, "none", "30 * * * *", "UTC", now_ms)
+    assert core.queue_due() == {WAITING: 1, RUNNING: 0}
+    assert imports.store.set_state(place, DONE)
+    assert core.queue_due() == {WAITING: 0, RUNNING: 0}
+    (before,) = store.every()
+    now_ms += 5 * 3_600_000
+    assert core.queue_due() == {WAITING: 1, RUNNING: 0}
+    assert not store.queue(before, now_ms)  # as another process that has read the state before
+    assert imports.store.set_state(place, DONE)
+    assert not store.queue(before, now_ms)
+    assert core.queue_due() == {WAITING: 0, RUNNING: 0}
+    assert not store.cancel(*place, (WAITING, RUNNING), now_ms)
+    assert core.cancel(*place)["state"] == CANCELLED
+    now_ms += 5 * 3_600_000
+    assert core.queue_due() == {WAITING: 0, RUNNING: 0}
+
+
 @pytest.mark.long
 def test_a_cursor_reads_new_rows_alone_also_in_parts(spark: SparkSession, imports: Imports, customers: Customers) -> None:
     query = f'SELECT id, "Plan" AS plan, changed_at FROM {customers.name}'  # noqa: S608 - the name is ours
@@ -331,7 +404,7 @@ def test_the_api_starts_the_job_again_after_a_kill_and_imports_nothing_twice(
     (tmp_path / "a.jsonl").write_text(lines)
     place = imports.request("orders", (tmp_path / "a.jsonl").as_uri(), format="jsonl")
     metrics = Metrics(CollectorRegistry())
-    service = ImportService(ApiSettings(), imports.database, metrics)
+    service = ImportService(ApiSettings(), ApiImports(CassandraImports(imports.database), wall_clock_ms), metrics)
     service.start()
     try:
         eventually(lambda: any(one.rows_done for one in imports.store.progress(place).values()), 120)
@@ -342,7 +415,7 @@ def test_the_api_starts_the_job_again_after_a_kill_and_imports_nothing_twice(
         other = imports.request("other", (tmp_path / "a.jsonl").as_uri(), format="jsonl")
         eventually(lambda: imports.state(place)[0] == DONE, 120)
         eventually(lambda: any(one.rows_done for one in imports.store.progress(other).values()), 120)
-        assert CassandraImports(imports.database).cancel(*other, 2)
+        assert CassandraImports(imports.database).cancel(*other, (WAITING, RUNNING), 2)
         ended = {"starling_api_imports": {"state": "running"}, "starling_api_job_failures": {"spark_job": "imports"}}
         eventually(lambda: all(metrics.registry.get_sample_value(name, labels) == 0 for name, labels in ended.items()), 120)
     finally:

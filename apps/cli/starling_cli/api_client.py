@@ -95,10 +95,15 @@ class ApiClient:
         """Yield the rejected rows of an import; reads page by page."""
         return self._pages(f"/v1/imports/{quote(key, safe='')}/rejects")
 
-    def repeat_import(self, key: str, password: str | None) -> Mapping[str, Any]:
-        """Run an import of a database again. `password`: a new one; None: the stored one."""
+    def repeat_import(self, key: str, password: str | None, *, any_deletions: bool = False) -> Mapping[str, Any]:
+        """Run an import of a database again. `password`: a new one; None: the stored one. `any_deletions`: without the guard."""
         body = {} if password is None else {"password": password}
+        body |= {"deletions": "any"} if any_deletions else {}
         return self._call("POST", f"/v1/imports/{quote(key, safe='')}/run", json=body)
+
+    def schedule_import(self, key: str, schedule: Mapping[str, Any]) -> Mapping[str, Any]:
+        """Set when an import of a database runs again. Shape: the body of the call."""
+        return self._call("PUT", f"/v1/imports/{quote(key, safe='')}/schedule", json=dict(schedule))
 
     def cancel_import(self, key: str) -> Mapping[str, Any]:
         """Cancel an import."""

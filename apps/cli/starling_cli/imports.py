@@ -49,9 +49,26 @@ def database_of(text: str, name: str, password: str | None) -> dict[str, Any]:
     return found if password is None else {**found, "jdbc": {**found["jdbc"], "password": password}}
 
 
+_SCHEDULE: Final = frozenset({"schedule", "timezone"})
+
+
+def new_schedule(document: Mapping[str, Any], stored: Mapping[str, Any]) -> dict[str, Any] | None:
+    """Return schedule and time zone of a description, to be set; None if the stored import has them.
+
+    A schedule without a time zone has that of the stored one.
+    """
+    schedule = document.get("schedule")
+    zone = document.get("timezone") or (None if schedule is None else stored.get("timezone"))
+    if (schedule, zone) == (stored.get("schedule"), stored.get("timezone")):
+        return None
+    return {"schedule": schedule, "timezone": zone}
+
+
 def differing_field(document: Mapping[str, Any], stored: Mapping[str, Any]) -> str | None:
-    """Return the first field that differs from the stored import, apart from the password; None without one."""
+    """Return the first field that differs from the stored import, apart from password and schedule; None without one."""
     for name, value in document.items():
+        if name in _SCHEDULE:
+            continue
         there = stored.get(name, value)
         if isinstance(value, Mapping) and isinstance(there, Mapping):
             inner = differing_field({field: one for field, one in value.items() if field != "password"}, there)

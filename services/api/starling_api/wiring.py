@@ -182,7 +182,11 @@ def build_api(settings: ApiSettings) -> Api:
     partitions = load_catalogue(settings.profile_partitions).profile_partitions
     audience, states = CassandraAudience(database, partitions), SegmenterStates(database, settings.kafka.brokers, registry)
     failures = metrics.gauge(FAILURES)
-    backfill, imports = BackfillService(settings, registry, failures), ImportService(settings, database, metrics)
+    zone_of, sealer = Timezones(settings.timezones).of, _sealer(settings)
+    imports = Imports(
+        CassandraImports(database), wall_clock_ms, is_started=settings.imports_runner != "none", sealer=sealer, zone_of=zone_of
+    )
+    backfill, import_service = BackfillService(settings, registry, failures), ImportService(settings, imports, metrics)
     policy = BackfillPolicy(
         settings.backfill_from_records, backfill.topics.largest_partition, Definitions(definitions), audience, partitions
     )
@@ -207,7 +211,6 @@ def build_api(settings: ApiSettings) -> Api:
         {TRAITS.name: sql_traits.shown, VIEWS.name: sql_views.shown},
     )
     list_store = CassandraLists(database)
-    zone_of = Timezones(settings.timezones).of
     limits = CostLimits(settings.segment_work, settings.segment_state_bytes)
     quota = Quota(limits, settings.workspace_segments, settings.workspace_work)
     claims = CassandraClaims(database)
@@ -215,7 +218,6 @@ def build_api(settings: ApiSettings) -> Api:
     people = MessengerPeople(database, settings.kafka.brokers, registry)
     messenger = MessengerProgress(settings.kafka.brokers, registry, partitions)
     suppressions = KnownSuppressions(settings.kafka.brokers, registry)
-    sealer = _sealer(settings)
     commands = Commands(
         claims,
         definitions,
@@ -254,7 +256,7 @@ def build_api(settings: ApiSettings) -> Api:
         ),
         exports=Exports(queries, list_store, states),
         backfills=backfills,
-        imports=Imports(CassandraImports(database), wall_clock_ms, is_started=settings.imports_runner != "none", sealer=sealer),
+        imports=imports,
         token_commands=CredentialCommands(TOKEN, tokens, wall_clock_micros),
         write_key_commands=CredentialCommands(WRITE_KEY, write_keys, wall_clock_micros),
         people=people,
@@ -267,7 +269,7 @@ def build_api(settings: ApiSettings) -> Api:
         check_topic=partial(check_topic, own_brokers=settings.kafka.brokers, allow_private=settings.allow_private_addresses),
     )
     origins = [origin.strip() for origin in settings.cors_origins.split(",") if origin.strip()]
-    threads = Threads(backfill, imports, SqlService(settings, (sql_traits, sql_views), metrics))
+    threads = Threads(backfill, import_service, SqlService(settings, (sql_traits, sql_views), metrics))
 
     def ready() -> dict[str, str | None]:
         # Reads need the database alone, so an unreachable broker must not take a running process out of the load balancer: the
@@ -281,7 +283,9 @@ def build_api(settings: ApiSettings) -> Api:
     audit = build_self_audit(settings, database, registry, audited, stopping.wait)
     self_audit = SelfAuditService(audit.run, metrics, settings.self_audit_interval_seconds, stopping)
     connections = database, (feed, outcome_log), streams, (states, people, audited)
-    return Api(app, settings, commands, *connections, backfill, imports, threads, self_audit, services.webhook_sender, followed)
+    return Api(
+        app, settings, commands, *connections, backfill, import_service, threads, self_audit, services.webhook_sender, followed
+    )
 
 
 def _sealer(settings: ApiSettings) -> Sealer:

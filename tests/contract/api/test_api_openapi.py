@@ -39,7 +39,7 @@ GET /v1/lists · POST /v1/segments:batch · POST /v1/policy/check · GET /v1/out
 POST /v1/tokens · GET /v1/tokens · GET /v1/tokens/{id} · DELETE /v1/tokens/{id} · POST /v1/tokens/{id}/rotate
 POST /v1/write-keys · GET /v1/write-keys · GET /v1/write-keys/{id} · DELETE /v1/write-keys/{id} · POST /v1/write-keys/{id}/rotate
 POST /v1/imports · GET /v1/imports · GET /v1/imports/{key} · DELETE /v1/imports/{key}
-POST /v1/imports/{key}/run · GET /v1/imports/{key}/rejects
+POST /v1/imports/{key}/run · PUT /v1/imports/{key}/schedule · GET /v1/imports/{key}/rejects
 GET /v1/audit · POST /v1/secrets/rotate
 GET /v1/users/{user_id}/messages · GET /v1/users/{user_id}/consent · PUT /v1/users/{user_id}/consent
 POST /v1/suppressions/{channel}
@@ -76,6 +76,15 @@ IMPORT = {
     "kind": "events",
     "user_column": "customer",
     "event": "Order",
+}
+IMPORT_DATABASE = {
+    "key": "crm",
+    "uri": "jdbc:postgresql://db.example.com/crm",
+    "format": "jdbc",
+    "kind": "traits",
+    "user_column": "id",
+    "id_column": "id",
+    "jdbc": {"user": "reader", "table": "customers"},
 }
 POLICY_CHECK = {"user": "ada", "channel": "email", "policy": {"quiet_hours": {"from": "21:00", "to": "08:00"}}, "traits": {}}
 
@@ -137,6 +146,15 @@ def test_responses_match_their_schemas(client: Client, openapi: dict[str, Any]) 
         ("GET", "/v1/imports", "/v1/imports", None, 200),
         ("GET", "/v1/imports/{key}", "/v1/imports/orders", None, 200),
         ("GET", "/v1/imports/{key}/rejects", "/v1/imports/orders/rejects", None, 200),
+        ("POST", "/v1/imports", "/v1/imports", {**IMPORT_DATABASE, "schedule": "15 * * * *"}, 201),
+        (
+            "PUT",
+            "/v1/imports/{key}/schedule",
+            "/v1/imports/crm/schedule",
+            {"schedule": "0 3 * * *", "timezone": "Europe/Berlin"},
+            200,
+        ),
+        ("PUT", "/v1/imports/{key}/schedule", "/v1/imports/crm/schedule", {"schedule": "0 0 30 2 *"}, 400),
         ("DELETE", "/v1/imports/{key}", "/v1/imports/orders", None, 200),
         ("DELETE", "/v1/imports/{key}", "/v1/imports/orders", None, 409),
         ("POST", "/v1/memberships/lookup", "/v1/memberships/lookup", {"users": ["ada"]}, 200),

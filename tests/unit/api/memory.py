@@ -60,6 +60,7 @@ from starling_messages.broadcast_progress import Written
 from starling_messages.person import SuppressionOf
 from starling_messages.state import PersonState
 from starling_projector.projection.rows import Position, rows_of
+from starling_rules.imports import ImportState
 from starling_rules.ledger import Run
 from starling_rules.sql.runs import WAITING, ScheduledSql
 from tests.unit.api.memory_states import MemoryPasts, MemoryStates
@@ -133,6 +134,7 @@ class MemoryImports:
     def __init__(self) -> None:
         self.rows: dict[tuple[str, str], ImportRow] = {}
         self.kept: dict[str, list[ImportFileRow]] = {}
+        self.deletions: dict[str, str | None] = {}
         self.rejected: dict[str, list[RejectRow]] = {}
 
     def add(self, workspace: str, row: ImportRow) -> bool:
@@ -150,11 +152,32 @@ class MemoryImports:
     def rejects(self, workspace: str, key: str, after: tuple[str, int], most: int) -> Sequence[RejectRow]:
         return [row for row in self.rejected.get(key, []) if (row.file, row.row) > after][:most]
 
-    def repeat(self, workspace: str, key: str, request: str, now_ms: int) -> bool:
+    def repeat(self, workspace: str, key: str, request: str, deletions: str | None, now_ms: int) -> bool:
+        self.deletions[key] = deletions
         row = self.rows[workspace, key]
         if row.state in {"waiting", "running"}:
             return False
-        self.rows[workspace, key] = row._replace(state="waiting", request=request, message=None, changed_at_ms=now_ms)
+        self.rows[workspace, key] = row._replace(
+            state="waiting", request=request, message=None, changed_at_ms=now_ms, due_after_ms=now_ms
+        )
+        return True
+
+    def every(self) -> Sequence[ImportState]:
+        return [
+            ImportState(workspace, key, row.state, row.schedule, row.timezone, row.due_after_ms)
+            for (workspace, key), row in self.rows.items()
+        ]
+
+    def queue(self, one: ImportState, now_ms: int) -> bool:
+        row = self.rows[one.workspace, one.key]
+        if (row.state, row.due_after_ms) != (one.state, one.due_after_ms):
+            return False
+        self.rows[one.workspace, one.key] = row._replace(state="waiting", message=None, changed_at_ms=now_ms, due_after_ms=now_ms)
+        return True
+
+    def set_schedule(self, workspace: str, key: str, schedule: str | None, timezone: str | None, now_ms: int) -> bool:
+        row = self.rows[workspace, key]
+        self.rows[workspace, key] = row._replace(schedule=schedule, timezone=timezone, due_after_ms=now_ms)
         return True
 
     def replace(self, workspace: str, key: str, former: str, request: str) -> bool:
@@ -164,9 +187,9 @@ class MemoryImports:
         self.rows[workspace, key] = row._replace(request=request)
         return True
 
-    def cancel(self, workspace: str, key: str, now_ms: int) -> bool:
+    def cancel(self, workspace: str, key: str, states: Sequence[str], now_ms: int) -> bool:
         row = self.rows[workspace, key]
-        if row.state not in {"waiting", "running"}:
+        if row.state not in states:
             return False
         self.rows[workspace, key] = row._replace(state="cancelled", changed_at_ms=now_ms)
         return True
@@ -559,6 +582,11 @@ class World:
         return SqlRuns(self.sql_view_store, self.reader, lambda: self.micros // 1000, kind=VIEWS)
 
     @property
+    def imports(self) -> Imports:
+        zone_of = Timezones(self.timezones).of
+        return Imports(self.import_store, lambda: self.micros // 1000, sealer=self.vault.sealer, zone_of=zone_of)
+
+    @property
     def backfills(self) -> Backfills:
         return Backfills(lambda: self.runs, self.backfill_requests.append, lambda: self.micros)
 
@@ -597,7 +625,7 @@ class World:
             self.previews,
             self.exports,
             self.backfills,
-            Imports(self.import_store, lambda: self.micros // 1000, sealer=self.vault.sealer),
+            self.imports,
         )
         audit = Audit(self.publish_audit, MemoryAudit(self.audited), lambda: self.micros)
         people, counts = self.people, self.campaign_counts

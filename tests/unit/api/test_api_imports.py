@@ -194,8 +194,162 @@ def test_an_import_of_a_database_is_run_again_once_it_has_ended() -> None:
     assert stored != row.request
 
 
+def test_one_run_may_delete_the_traits_of_any_number_of_rows() -> None:
+    world = with_database()
+    ended(world)
+    refused = call(world, "POST", "/v1/imports/crm/run", json={"deletions": "none", "password": 5, "x": 1})
+    assert [one["pointer"] for one in refused.json()["errors"]] == ["", "/password", "/deletions"]
+    assert call(world, "POST", "/v1/imports/crm/run", json={"deletions": "any"}).status_code == 200
+    assert world.import_store.deletions == {"crm": "any"}
+    ended(world)
+    assert call(world, "POST", "/v1/imports/crm/run", json={}).status_code == 200
+    assert world.import_store.deletions == {"crm": None}
+    assert "deletions" not in world.import_store.rows["acme", "crm"].request
+
+
+@pytest.mark.parametrize("source", [{"deletions": "none"}, {"mode": "cursor", "cursor_column": "at"}])
+def test_an_import_that_finds_no_deletions_permits_none(source: dict[str, str]) -> None:
+    world = World()
+    assert call(world, "POST", "/v1/imports", json=DATABASE | {"jdbc": SOURCE | source}).status_code == 201
+    ended(world)
+    answer = call(world, "POST", "/v1/imports/crm/run", json={"deletions": "any"})
+    assert (answer.status_code, answer.json()["code"]) == (400, "unexpected_deletions")
+
+
 def test_files_are_imported_once() -> None:
     world = created()
     call(world, "DELETE", "/v1/imports/orders")
-    answer = call(world, "POST", "/v1/imports/orders/run", json={})
-    assert (answer.status_code, answer.json()["code"]) == (400, "files_run_once")
+    for method, path, body in (("POST", "run", {}), ("PUT", "schedule", {"schedule": "0 * * * *"})):
+        answer = call(world, method, f"/v1/imports/orders/{path}", json=body)
+        assert (answer.status_code, answer.json()["code"]) == (400, "files_run_once")
+
+
+HOUR_MICROS = 3_600_000_000
+HOURLY = {**DATABASE, "schedule": "30 * * * *"}
+
+
+def scheduled(**more: Any) -> World:
+    """An import that runs half past each hour; it is a quarter past. It has ended once."""
+    world = World(micros=1000 * HOUR_MICROS + HOUR_MICROS // 4, timezones="acme=Asia/Kolkata")
+    answer = call(world, "POST", "/v1/imports", json=HOURLY | more)
+    assert answer.status_code == 201, answer.text
+    ended(world)
+    return world
+
+
+def ended(world: World, state: str = "done") -> None:
+    row = world.import_store.rows["acme", "crm"]
+    assert row.state == "waiting"
+    world.import_store.rows["acme", "crm"] = row._replace(state=state)
+
+
+def state_of(world: World) -> str:
+    return world.import_store.rows["acme", "crm"].state
+
+
+def test_an_import_runs_again_by_its_schedule() -> None:
+    world = scheduled(timezone="UTC")
+    shown = call(world, "GET", "/v1/imports/crm", role="see").json()
+    assert (shown["schedule"], shown["timezone"], shown["next_run_at"]) == ("30 * * * *", "UTC", "1970-02-11T16:30:00.000Z")
+    assert "schedule" not in world.import_store.rows["acme", "crm"].request
+    assert world.imports.queue_due() == {"waiting": 0, "running": 0}
+    world.micros += HOUR_MICROS // 4 - 1000
+    assert world.imports.queue_due() == {"waiting": 0, "running": 0}
+    world.micros += 1000
+    assert world.imports.queue_due() == {"waiting": 1, "running": 0}
+    assert state_of(world) == "waiting"
+    ended(world, "failed")  # a failed run is repeated at the next time
+    assert world.imports.queue_due() == {"waiting": 0, "running": 0}
+    world.micros += HOUR_MICROS
+    assert world.imports.queue_due() == {"waiting": 1, "running": 0}
+
+
+def test_missed_times_lead_to_one_run_and_never_to_two_together() -> None:
+    world = scheduled()
+    world.micros += 50 * HOUR_MICROS
+    for _ in range(3):  # also after restarts of the process
+        assert world.imports.queue_due() == {"waiting": 1, "running": 0}
+    ended(world, "running")
+    world.micros += 50 * HOUR_MICROS
+    assert world.imports.queue_due() == {"waiting": 0, "running": 1}
+    world.import_store.rows["acme", "crm"] = world.import_store.rows["acme", "crm"]._replace(state="done")
+    assert world.imports.queue_due() == {"waiting": 1, "running": 0}
+    ended(world)
+    assert world.imports.queue_due() == {"waiting": 0, "running": 0}
+
+
+def test_of_two_processes_one_queues_an_import() -> None:
+    world = scheduled()
+    world.micros += HOUR_MICROS
+    store = world.import_store
+    before = store.every()
+    world.imports.queue_due()
+    ended(world)
+    store.every = lambda: before  # type: ignore[method-assign] - read before the other process queued the run
+    assert world.imports.queue_due() == {"waiting": 0, "running": 0}
+    assert state_of(world) == "done"
+
+
+def test_a_run_by_hand_does_not_repeat_a_time_that_is_past() -> None:
+    world = scheduled()
+    world.micros += HOUR_MICROS
+    assert call(world, "POST", "/v1/imports/crm/run", json={}).status_code == 200
+    ended(world)
+    assert world.imports.queue_due() == {"waiting": 0, "running": 0}
+
+
+def test_a_schedule_has_the_time_zone_of_the_workspace_and_can_be_replaced() -> None:
+    world = scheduled()
+    shown = call(world, "GET", "/v1/imports/crm").json()
+    assert (shown["timezone"], shown["next_run_at"]) == ("Asia/Kolkata", "1970-02-11T17:00:00.000Z")  # UTC+05:30
+    world.micros += 2 * HOUR_MICROS
+    path, body = "/v1/imports/crm/schedule", {"schedule": "0 3 * * *", "timezone": "UTC"}
+    assert call(world, "PUT", path, json=body, role="approve").status_code == 403
+    assert call(world, "PUT", f"{path}?dry_run=true", json=body).json()["schedule"] == "0 3 * * *"
+    assert call(world, "GET", "/v1/imports/crm").json()["schedule"] == "30 * * * *"
+    answer = call(world, "PUT", path, json=body)
+    assert (answer.status_code, answer.json()["next_run_at"]) == (200, "1970-02-12T03:00:00.000Z")
+    assert world.imports.queue_due() == {"waiting": 0, "running": 0}  # times before the schedule are past
+    removed = call(world, "PUT", path, json={"schedule": None}).json()
+    assert (removed["schedule"], removed["timezone"], removed["next_run_at"]) == (None, None, None)
+    world.micros += 50 * HOUR_MICROS
+    assert world.imports.queue_due() == {"waiting": 0, "running": 0}
+    assert call(world, "PUT", "/v1/imports/none/schedule", json=body).status_code == 404
+
+
+def test_a_cancelled_import_rests_until_it_is_run_again() -> None:
+    world = scheduled()
+    answer = call(world, "DELETE", "/v1/imports/crm")
+    assert (answer.status_code, answer.json()["state"], answer.json()["next_run_at"]) == (200, "cancelled", None)
+    assert call(world, "DELETE", "/v1/imports/crm").status_code == 409
+    world.micros += 2 * HOUR_MICROS
+    assert world.imports.queue_due() == {"waiting": 0, "running": 0}
+    assert call(world, "POST", "/v1/imports/crm/run", json={}).json()["next_run_at"] is not None
+    ended(world)
+    world.micros += HOUR_MICROS
+    assert world.imports.queue_due() == {"waiting": 1, "running": 0}
+
+
+@pytest.mark.parametrize(
+    ("change", "errors"),
+    [
+        ({"schedule": "0 0 30 2 *"}, [("/schedule", "bad_schedule", "bad day-of-month")]),
+        ({"schedule": "61 * * * *", "timezone": "Mars"}, [("/schedule", "bad_schedule", ""), ("/timezone", "bad_timezone", "")]),
+        ({"schedule": None, "timezone": "UTC"}, [("/timezone", "unexpected_timezone", "")]),
+        ({"schedule": 5}, [("/schedule", "bad_import", "")]),
+    ],
+)
+def test_a_schedule_that_cannot_be_kept_is_refused(change: dict[str, Any], errors: list[tuple[str, str, str]]) -> None:
+    for answer in (
+        call(World(), "POST", "/v1/imports", json=DATABASE | change),
+        call(scheduled(), "PUT", "/v1/imports/crm/schedule", json=change),
+    ):
+        assert answer.status_code == 400
+        found = answer.json()["errors"]
+        assert [(one["pointer"], one["code"]) for one in found] == [one[:2] for one in errors]
+        assert all(reason in one["message"] and one["expected"] for one, (_, _, reason) in zip(found, errors, strict=True))
+
+
+def test_files_have_no_schedule() -> None:
+    answer = call(World(), "POST", "/v1/imports", json=BODY | {"schedule": "0 * * * *"})
+    assert [(one["pointer"], one["code"]) for one in answer.json()["errors"]] == [("/schedule", "unexpected_schedule")]

@@ -25,6 +25,7 @@ class Api:
         self.states = [{"state": "done", "rows_done": 3, "accepted": 3, "rejected": 0}]
         self.refuses = False
         self.repeated: list[tuple[str, str | None]] = []
+        self.scheduled: list[dict[str, Any]] = []
 
     def create(self, _path: str, document: Mapping[str, Any]) -> None:
         if self.refuses:
@@ -44,8 +45,13 @@ class Api:
     def import_rejects(self, key: str) -> Iterator[Mapping[str, Any]]:
         yield {"file": "a.csv", "row": 2, "column": None, "code": "missing_id", "reason": f"of {key}", "cure": "give each row one"}
 
-    def repeat_import(self, key: str, password: str | None) -> None:
+    def repeat_import(self, key: str, password: str | None, *, any_deletions: bool) -> None:
         self.repeated.append((key, password))
+        self.any_deletions = any_deletions
+
+    def schedule_import(self, key: str, schedule: Mapping[str, Any]) -> None:
+        self.scheduled.append(dict(schedule))
+        self.made[key] |= schedule
 
     def cancel_import(self, key: str) -> None:
         assert key in self.made
@@ -198,10 +204,37 @@ def test_a_database_is_imported_and_the_same_command_imports_it_again(api: Api, 
     assert starling(*words).exit_code == 0
     assert starling("database", tmp_path / "crm.json").exit_code == 0
     assert api.repeated == [("crm", "planted"), ("crm", None)]
+    assert not api.any_deletions
+    assert starling(*words, "--any-deletions").exit_code == 0
+    assert api.any_deletions
     (tmp_path / "crm.json").write_text(json.dumps({**document, "jdbc": {**source, "table": "orders"}}))
     changed = starling(*words)
-    assert (type(changed.exception), len(api.repeated)) == (UserError, 2)
+    assert (type(changed.exception), len(api.repeated)) == (UserError, 3)
     assert "another jdbc/table" in str(changed.exception)
+
+
+def test_the_schedule_of_the_file_replaces_the_stored_one(api: Api, tmp_path: Path) -> None:
+    document = {"key": "crm", "uri": "jdbc:postgresql://db/crm", "format": "jdbc", "kind": "traits", "jdbc": {"user": "reader"}}
+    berlin = {"schedule": "0 3 * * *", "timezone": "Europe/Berlin"}
+    path = tmp_path / "crm.json"
+    for given, scheduled in (
+        (berlin, []),  # a new import has it
+        (berlin, []),
+        ({"schedule": "0 3 * * *"}, []),
+        ({"schedule": "0 4 * * *"}, [{**berlin, "schedule": "0 4 * * *"}]),
+        ({"schedule": "0 4 * * *", "timezone": "UTC"}, [{"schedule": "0 4 * * *", "timezone": "UTC"}]),
+        ({}, [{"schedule": None, "timezone": None}]),
+        ({}, []),
+        ({"schedule": "0 5 * * *"}, [{"schedule": "0 5 * * *", "timezone": None}]),
+    ):
+        path.write_text(json.dumps({**document, **given}))
+        assert starling("database", path).exit_code == 0
+        assert api.scheduled == scheduled
+        api.scheduled.clear()
+    assert len(api.repeated) == 7
+    api.states = [{"state": "done", "rows_done": 3, "accepted": 1, "rejected": 0, "next_run_at": "2026-01-02T04:00:00.000Z"}]
+    assert "next run 2026-01-02T04:00:00.000Z" in starling("status", "crm").stdout
+    assert "2026-01-02T04:00:00.000Z" in starling("list").stdout
 
 
 @pytest.mark.parametrize("text", ["{", "[]", '{"key": "a", "format": "csv"}', '{"format": "jdbc", "jdbc": {}}'])

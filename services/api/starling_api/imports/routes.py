@@ -29,6 +29,7 @@ _PAGE: Final[dict[int | str, dict[str, Any]]] = {200: {"model": ImportPageModel}
 _READ: Final[dict[int | str, dict[str, Any]]] = {200: {"model": ImportModel}, **problems(404)}
 _CANCEL: Final[dict[int | str, dict[str, Any]]] = {200: {"model": ImportModel}, **problems(400, 404, 409, 422)}
 _REPEAT: Final[dict[int | str, dict[str, Any]]] = {200: {"model": ImportModel}, **problems(400, 404, 408, 409, 413, 422)}
+_SCHEDULE: Final[dict[int | str, dict[str, Any]]] = {200: {"model": ImportModel}, **problems(400, 404, 408, 409, 413, 422)}
 _REJECTS: Final[dict[int | str, dict[str, Any]]] = {200: {"model": ImportRejectPageModel}, **problems(400, 404)}
 
 
@@ -65,13 +66,35 @@ def create_import(
 def repeat_import(
     key: str, services: UsedServices, write: Annotated[Write, Depends(unversioned_write_with_body(Role.ADMIN, parse_json))]
 ) -> Response:
-    """The job reads the rows that are new or changed since the last run, and sends them. Files are imported once. Needs the role
-    admin.
+    """The job reads the rows that are new or changed since the last run, and sends them. Files are imported once. `deletions`
+    permits this run to set the traits of any number of rows to null that are gone. Needs the role admin.
     """
 
     def act() -> Stored:
         return Stored(
             200, to_json(services.imports.repeat(write.author.workspace, key, write.document, dry_run=write.dry_run)), None
+        )
+
+    return answered(services, write, act)
+
+
+@import_router.put(
+    "/{key}/schedule",
+    operation_id="schedule_import",
+    summary="Set when an import of a database runs again",
+    responses=_SCHEDULE,
+    openapi_extra=body_of("ImportSchedule"),
+)
+def schedule_import(
+    key: str, services: UsedServices, write: Annotated[Write, Depends(unversioned_write_with_body(Role.ADMIN, parse_json))]
+) -> Response:
+    """The times count from now on. A run that waits or runs goes on. `{"schedule": null}` removes the schedule. Needs the role
+    admin.
+    """
+
+    def act() -> Stored:
+        return Stored(
+            200, to_json(services.imports.schedule(write.author.workspace, key, write.document, dry_run=write.dry_run)), None
         )
 
     return answered(services, write, act)
@@ -97,7 +120,9 @@ def list_rejects(key: str, services: UsedServices, caller: Viewer, page: Page) -
 
 @import_router.delete("/{key}", operation_id="cancel_import", summary="Cancel an import", responses=_CANCEL)
 def cancel_import(key: str, services: UsedServices, write: Annotated[Write, Depends(unversioned_write_by(Role.ADMIN))]) -> Response:
-    """The job sends no further batch. Rows that were sent stay. The import stays listed, and its key stays used."""
+    """The job sends no further batch. Rows that were sent stay. The import stays listed, and its key stays used. An import with a
+    schedule can be cancelled between its runs too, and has no further one until it is run again.
+    """
 
     def act() -> Stored:
         return Stored(200, to_json(services.imports.cancel(write.author.workspace, key, dry_run=write.dry_run)), None)

@@ -17,7 +17,7 @@ from starling_cli.api_client import ApiClient
 from starling_cli.commands.common import REMOTE, DataDir, Remote, api_at, instance_at, print_line, print_table, remote_target
 from starling_cli.commands.flow import parse_seconds
 from starling_cli.commands.load import import_file
-from starling_cli.imports import columns_of, copied, database_of, default_key, differing_field, format_of, version_of
+from starling_cli.imports import columns_of, copied, database_of, default_key, differing_field, format_of, new_schedule, version_of
 from starling_local.errors import FAILED, NotPossible, UserError
 from starling_local.stack.parts.services import imports_dir
 
@@ -132,11 +132,15 @@ def import_database(
         Path | None,
         typer.Option("--password-file", metavar="FILE", help="File with the password, without a line break at its end."),
     ] = None,
+    any_deletions: Annotated[
+        bool, typer.Option("--any-deletions", help="Let this run delete the traits of any number of rows that are gone.")
+    ] = False,
     wait: Wait = False,
     timeout: Timeout = None,
     data_dir: DataDir = None,
 ) -> None:
-    """Import a table or a query of a database by JDBC. The same command later imports what is new or changed since then.
+    """Import a table or a query of a database by JDBC. The same command later imports what is new or changed since then,
+    and sets the schedule that the file then has.
 
     The password of the first time is stored encrypted; a later one replaces it.
     """
@@ -151,7 +155,9 @@ def import_database(
     elif (differs := differing_field(document, stored)) is not None:
         raise UserError(f"the import {key!r} has another {differs}: give this one another key, which reads all rows again")
     else:
-        api.repeat_import(key, document["jdbc"].get("password"))
+        if (schedule := new_schedule(document, stored)) is not None:
+            api.schedule_import(key, schedule)
+        api.repeat_import(key, document["jdbc"].get("password"), any_deletions=any_deletions)
     print_line(key)
     if wait:
         _wait(api, key, seconds, data_dir)
@@ -160,9 +166,11 @@ def import_database(
 @imports_app.command("list")
 def list_imports(data_dir: DataDir = None) -> None:
     """List every import with its state."""
-    table = Table("id", "state", "kind", "created", "uri", "message", box=None, pad_edge=False)
+    table = Table("id", "state", "kind", "created", "next run", "uri", "message", box=None, pad_edge=False)
     for one in api_at(data_dir).definitions("/v1/imports"):
-        table.add_row(one["key"], one["state"], one["kind"], one["created_at"], one["uri"], one["message"] or "")
+        table.add_row(
+            one["key"], one["state"], one["kind"], one["created_at"], one.get("next_run_at") or "", one["uri"], one["message"] or ""
+        )
     print_table(table)
 
 
@@ -203,7 +211,7 @@ def list_rejects(key: Key, as_json: AsJson = False, data_dir: DataDir = None) ->
 
 @imports_app.command("cancel")
 def cancel_import(key: Key, data_dir: DataDir = None) -> None:
-    """Cancel an import: no further batch is sent. Rows that were sent stay."""
+    """Cancel an import: no further batch is sent. Rows that were sent stay. A schedule rests until the import is run again."""
     api_at(data_dir).cancel_import(key)
     print_line(_summary(_found(api_at(data_dir), key, data_dir)))
 
@@ -269,5 +277,7 @@ def _summary(found: Mapping[str, Any]) -> str:
     counts = f"rows read {found['rows_done']:,}, sent {found['accepted']:,}, rejected {found['rejected']:,}"
     if found.get("format") == "jdbc":
         counts += f", unchanged {found['rows_done'] - found['accepted'] - found['rejected']:,}"
+    if found.get("next_run_at") is not None:
+        counts += f", next run {found['next_run_at']}"
     message = f": {found['message']}" if found["message"] else ""
     return f"{found['key']} is {found['state']}, {counts}{message}"

@@ -88,6 +88,12 @@ _IMPORT: Final[Schema] = {
         "description": "A file, or a task of jdbc, with more ends the import as failed",
     },
     "jdbc": {"anyOf": [{"$ref": f"{_COMPONENTS}JdbcSource"}, {"type": "null"}], "description": "With the format jdbc"},
+    "schedule": {
+        "type": ["string", "null"],
+        "maxLength": MAX_SCHEDULE_CHARACTERS,
+        "description": "When an import of jdbc runs again: minute, hour, day, month and weekday of cron, such as 15 * * * *",
+    },
+    "timezone": {"type": ["string", "null"], "description": "Of the schedule, such as Europe/Berlin; else that of the workspace"},
 }
 _JDBC: Final[Schema] = {
     "user": {**_TEXT, "description": "User of the database, with the right to read only"},
@@ -99,6 +105,10 @@ _JDBC: Final[Schema] = {
     "fetch_size": {"type": "integer", "minimum": FETCH_SIZES[0], "maximum": FETCH_SIZES[1], "description": "Rows a round trip"},
     "partition_column": {"type": ["string", "null"], "description": "Column with whole numbers, by which tasks share the rows"},
     "partitions": {"type": "integer", "minimum": PARTITIONS[0], "maximum": PARTITIONS[1], "description": "Tasks, with that column"},
+    "deletions": {
+        "enum": ["guarded", "any", "none"],
+        "description": "Traits of rows that are gone are set to null; guarded: unless more rows are gone than are left",
+    },
 }
 
 
@@ -155,7 +165,17 @@ def body_schemas() -> dict[str, Schema]:
         "ImportRequest": _body("Files, or rows of a database, to import", _IMPORT, ["key", "uri", "format", "kind", "user_column"]),
         "JdbcSource": _body("A table or a query of a database", _JDBC, ["user"]),
         "ImportRepetition": _body(
-            "A repetition", {"password": {"type": "string", "writeOnly": True, "description": "A new one"}}, []
+            "A repetition",
+            {
+                "password": {"type": "string", "writeOnly": True, "description": "A new one"},
+                "deletions": {"enum": ["any"], "description": "Of this run alone: as jdbc/deletions"},
+            },
+            [],
+        ),
+        "ImportSchedule": _body(
+            "When an import of a database runs again",
+            {name: _IMPORT[name] for name in ("schedule", "timezone")},
+            ["schedule"],
         ),
         "SegmentBatch": _body(
             "Segments to create or change, each with its key",

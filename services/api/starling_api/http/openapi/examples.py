@@ -104,6 +104,7 @@ _IMPORT: Final[Document] = {**_IMPORT_BODY, "state": "waiting", "message": None,
 _IMPORT_JDBC: Final[Document] = {
     "key": "crm-customers", "uri": "jdbc:postgresql://crm-db.example.com:5432/crm", "format": "jdbc", "kind": "traits",
     "user_column": "id", "id_column": "id", "jdbc": {"user": "reader", "password": "***", "table": "customers"},
+    "schedule": "15 * * * *", "timezone": "UTC", "next_run_at": _INSTANT,
     "state": "waiting", "message": None, "created_at": _INSTANT, "changed_at": None,
 }  # fmt: skip
 _IMPORT_PROGRESS: Final[Document] = {
@@ -434,6 +435,10 @@ EXAMPLES: Final[dict[str, Example]] = {
     "create_import": Example(_IMPORT_BODY, {**_IMPORT, "rows_done": 0, "accepted": 0, "rejected": 0, "files": []}),
     "repeat_import": Example(
         {}, {**_IMPORT_JDBC, "rows_done": 0, "accepted": 0, "rejected": 0, "files": [], "changed_at": _INSTANT}
+    ),
+    "schedule_import": Example(
+        {"schedule": "15 * * * *", "timezone": "UTC"},
+        {**_IMPORT_JDBC, "rows_done": 0, "accepted": 0, "rejected": 0, "files": []},
     ),
     "list_imports": Example(None, _page(_IMPORT)),
     "get_import": Example(None, _IMPORT_PROGRESS),

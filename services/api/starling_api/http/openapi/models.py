@@ -160,6 +160,11 @@ class ImportSummaryModel(BaseModel):
     delimiter: str | None = None
     max_rejects: int | None = None
     jdbc: dict[str, Any] | None = Field(None, description="The source of the format jdbc; its password is ***")
+    schedule: str | None = Field(None, description="When an import of jdbc runs again, by the fields of cron")
+    timezone: str | None = Field(None, description="Of the schedule")
+    next_run_at: str | None = Field(
+        None, description="Next time of the schedule; null without one, and for a cancelled import until it is run again"
+    )
     state: Literal["waiting", "running", "done", "failed", "cancelled"]
     message: str | None = Field(description="Why the import failed, or waits, and the cure")
     created_at: str = Field(description=INSTANT)
@@ -169,7 +174,7 @@ class ImportSummaryModel(BaseModel):
 class ImportFileModel(BaseModel):
     """Progress of one file of an import."""
 
-    file: str = Field(description="Path below the URI of the import; with jdbc: rows, or a part of them such as rows-3")
+    file: str = Field(description="Path below the URI of the import; with jdbc: rows, or a part such as rows-3, and deleted")
     rows_done: int = Field(description="Rows of the file that were read: accepted, rejected, and with jdbc unchanged ones")
     accepted: int
     rejected: int
