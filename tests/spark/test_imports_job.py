@@ -58,7 +58,7 @@ class Imports:
 
     def request(self, key: str, uri: str, **more: Any) -> Place:
         fields = {"format": "csv", "kind": "events", "user_column": "user", "event": "Order"} | more
-        document = msgspec.json.encode(ImportRequest(key=key, uri=uri, **fields)).decode()  # type: ignore[arg-type]
+        document = msgspec.json.encode(ImportRequest(key=key, uri=uri, **fields)).decode()
         statement = "INSERT INTO {ks}.imports (workspace, key, request, state, created_at_ms) VALUES (?, ?, ?, ?, ?) IF NOT EXISTS"
         assert self.database.write_if(statement, (self.workspace, key, document, WAITING, 1))
         return Place(self.workspace, key)

@@ -25,6 +25,7 @@ class Api:
         self.states = [{"state": "done", "rows_done": 3, "accepted": 3, "rejected": 0}]
         self.refuses = False
         self.repeated: list[tuple[str, str | None]] = []
+        self.permitted: list[bool] = []
         self.scheduled: list[dict[str, Any]] = []
 
     def create(self, _path: str, document: Mapping[str, Any]) -> None:
@@ -47,7 +48,7 @@ class Api:
 
     def repeat_import(self, key: str, password: str | None, *, any_deletions: bool) -> None:
         self.repeated.append((key, password))
-        self.any_deletions = any_deletions
+        self.permitted.append(any_deletions)
 
     def schedule_import(self, key: str, schedule: Mapping[str, Any]) -> None:
         self.scheduled.append(dict(schedule))
@@ -204,9 +205,8 @@ def test_a_database_is_imported_and_the_same_command_imports_it_again(api: Api, 
     assert starling(*words).exit_code == 0
     assert starling("database", tmp_path / "crm.json").exit_code == 0
     assert api.repeated == [("crm", "planted"), ("crm", None)]
-    assert not api.any_deletions
     assert starling(*words, "--any-deletions").exit_code == 0
-    assert api.any_deletions
+    assert api.permitted == [False, False, True]
     (tmp_path / "crm.json").write_text(json.dumps({**document, "jdbc": {**source, "table": "orders"}}))
     changed = starling(*words)
     assert (type(changed.exception), len(api.repeated)) == (UserError, 3)

@@ -8,8 +8,7 @@ from typing import NamedTuple, TypeAlias
 import httpx
 import pyarrow as pa
 from py4j.protocol import Py4JJavaError
-from pyspark import TaskContext
-from pyspark.rdd import RDD
+from pyspark import RDD, TaskContext
 from pyspark.sql import SparkSession
 
 from starling_common.cassandra.database import Database
@@ -298,7 +297,9 @@ def _run_deleted(
     store = ImportStore(_database(target.cassandra))
     log_ = _FileLog(store, place, f"{_DELETED}-{part}" if part else _DELETED, 0)
     gone = (row for rows in users for row in gone_rows(rows, seen_at_ms))
-    numbered = ((number, {"id": id_, "user": user, "traits": traits}) for number, (id_, user, traits) in enumerate(gone, 1))
+    numbered: Iterator[tuple[int, dict[str, object]] | RejectedRow] = (
+        (number, {"id": id_, "user": user, "traits": traits}) for number, (id_, user, traits) in enumerate(gone, 1)
+    )
 
     def run(sender: Sender) -> None:
         send = GoneRows(store, place, sender.send).send
