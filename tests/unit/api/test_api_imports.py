@@ -285,7 +285,8 @@ def test_of_two_processes_one_queues_an_import() -> None:
     before = store.every()
     world.imports.queue_due()
     ended(world)
-    store.every = lambda: before  # type: ignore[method-assign] - read before the other process queued the run
+    # The other process has read the states before.
+    store.every = lambda: before  # type: ignore[method-assign]
     assert world.imports.queue_due() == {"waiting": 0, "running": 0}
     assert state_of(world) == "done"
 
