@@ -297,13 +297,15 @@ def _run_deleted(
     store = ImportStore(_database(target.cassandra))
     log_ = _FileLog(store, place, f"{_DELETED}-{part}" if part else _DELETED, 0)
     gone = (row for rows in users for row in gone_rows(rows, seen_at_ms))
-    numbered: Iterator[tuple[int, dict[str, object]] | RejectedRow] = (
-        (number, {"id": id_, "user": user, "traits": traits}) for number, (id_, user, traits) in enumerate(gone, 1)
-    )
+
+    def numbered(_start: int) -> Iterator[tuple[int, dict[str, object]] | RejectedRow]:
+        for number, (id_, user, traits) in enumerate(gone, 1):
+            values: dict[str, object] = {"id": id_, "user": user, "traits": traits}
+            yield number, values
 
     def run(sender: Sender) -> None:
         send = GoneRows(store, place, sender.send).send
-        import_file(request, GoneMapper(), lambda _start: numbered, send, log_, Progress(""))
+        import_file(request, GoneMapper(), numbered, send, log_, Progress(""))
 
     yield _sending(target, run)
 
