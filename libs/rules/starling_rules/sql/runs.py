@@ -20,7 +20,7 @@ MAX_ATTEMPTS: Final = 3
 
 
 class ScheduledSql(NamedTuple):
-    """The statement of a definition in force, a computed trait or a view, with its schedule."""
+    """The statement of a definition in force, a computed trait or a view, with its schedule. `checks`: of its result, as JSON."""
 
     workspace: str
     key: str
@@ -29,6 +29,7 @@ class ScheduledSql(NamedTuple):
     schedule: str
     timezone: str
     archived: bool
+    checks: str | None = None
 
 
 class Queued(NamedTuple):

@@ -75,15 +75,27 @@ def sql_errors(text: str, tables: Tables = TABLES, *, is_view: bool = False) -> 
 
 def tables_read(text: str) -> frozenset[str]:
     """Return the names of the tables that a statement reads, in lower case; none for a text that is no SELECT."""
-    try:
-        trees = Spark().parse(text)
-    except (TokenError, ParseError, RecursionError):
-        return frozenset()
-    tree = trees[0] if len(trees) == 1 else None
-    if not isinstance(tree, exp.Query):
+    tree = _query(text)
+    if tree is None:
         return frozenset()
     parts = {one.alias.lower() for one in tree.find_all(exp.CTE)}
     return frozenset(one.name.lower() for one in tree.find_all(exp.Table)) - parts
+
+
+def result_columns(text: str) -> tuple[str, ...]:
+    """Return the names of the columns of the result, in lower case; none for a text that is no SELECT, or names them by *."""
+    tree = _query(text)
+    names = () if tree is None else tuple(name.lower() for name in tree.named_selects if name)
+    return () if "*" in names else names
+
+
+def _query(text: str) -> exp.Query | None:
+    try:
+        trees = Spark().parse(text)
+    except (TokenError, ParseError, RecursionError):
+        return None
+    tree = trees[0] if len(trees) == 1 else None
+    return tree if isinstance(tree, exp.Query) else None
 
 
 def _parsed_errors(text: str, tables: Tables, *, is_view: bool) -> list[SqlError]:
