@@ -469,7 +469,7 @@ class MemorySqlRuns:
             return False
         row = before or RunRow(*place, trait.version, trait.archived, WAITING, now_ms)
         self.rows[place] = row._replace(
-            version=trait.version, archived=trait.archived, state=WAITING, queued_at_ms=now_ms, message=None
+            version=trait.version, archived=trait.archived, state=WAITING, queued_at_ms=now_ms, message=None, checks=trait.checks
         )
         self.runs.append(run)
         return True

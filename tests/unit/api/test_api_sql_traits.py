@@ -1,9 +1,13 @@
 """Computed traits in SQL, over HTTP, on stores in memory: definitions, runs, and when they are queued."""
 
+import json
 from typing import Any
 
 import pytest
+from prometheus_client import CollectorRegistry
 
+from starling_api.sql.wiring import FailedChecks
+from starling_common.telemetry.metrics import Metrics
 from starling_common.values import Workspace
 from tests.unit.api.calls import call
 from tests.unit.api.memory import World
@@ -44,7 +48,7 @@ def test_a_trait_in_sql_waits_for_its_first_run_and_shows_the_last_one() -> None
     assert found["status"] == "active"
     assert found["last_run"] == {
         "as_of": "1970-01-01T00:00:01.000Z", "ended_at": "1970-01-01T00:00:02.000Z", "users": 3, "published": 2,
-        "scanned_bytes": 10, "message": None,
+        "scanned_bytes": 10, "message": None, "checked_at": None, "checks": None,
     }  # fmt: skip
     assert [one["status"] for one in call(world, "GET", f"{PATH}?status=active").json()["items"]] == ["active"]
     # The response can be edited and sent back.
@@ -63,6 +67,11 @@ def test_a_trait_in_sql_waits_for_its_first_run_and_shows_the_last_one() -> None
         ({"timezone": "Mars/Olympus"}, [("/timezone", "bad_timezone")]),
         ({"within": "30d"}, [("/within", "unknown_field")]),
         ({"event": "Order Completed"}, [("/event", "unknown_field")]),
+        (
+            {"checks": [{"not_null": "total"}, {"volume": {}}]},
+            [("/checks/0/not_null", "unknown_column"), ("/checks/1/volume", "missing_field")],
+        ),
+        ({"sql": 5, "checks": {}}, [("/checks", "wrong_type"), ("/sql", "wrong_type")]),
     ],
 )
 def test_a_refused_trait_names_every_error(change: dict[str, Any], expected: list[tuple[str, str]]) -> None:
@@ -166,6 +175,66 @@ def test_a_run_outside_the_schedule() -> None:
     assert call(world, "POST", run).status_code == 409
 
 
+def test_a_measure_has_no_checks() -> None:
+    assert refusal(MEASURE | {"checks": [{"not_null": "value"}]}) == [("/checks", "unknown_field")]
+
+
+def test_a_trait_shows_its_checks_and_their_outcome_until_the_next_one() -> None:
+    checks = [{"not_null": "value"}, {"volume": {"min": 10}, "severity": "warning"}]
+    world = created(checks=checks)
+    assert call(world, "GET", f"{PATH}/orders-30").json()["checks"] == checks
+    world.sql_traits.queue_due()
+    row = world.sql_trait_store.rows["acme", "orders-30"]
+    assert json.loads(str(row.checks)) == checks
+    outcome = {"severity": "error", "observed": "2", "violations": 2, "message": "2 of 9 rows have no value"}
+    results = [
+        {"check": "not_null value", "passed": False, **outcome},
+        {"check": "volume", "severity": "warning", "passed": False, "observed": "9", "violations": None, "message": "too few"},
+    ]
+    ended(world, "failed", message="check 1", check_results=json.dumps({"checked_at_ms": 3_000, "checks": results}))
+    found = call(world, "GET", f"{PATH}/orders-30").json()
+    assert (found["last_run"]["checks"], found["last_run"]["checked_at"]) == (results, "1970-01-01T00:00:03.000Z")
+    assert found["last_run"]["message"] == "check 1"
+    assert world.sql_traits.failed_checks() == {("acme", "error"): 1, ("acme", "warning"): 1}
+    # A response can be edited and sent back. Other checks run at once, and the outcome stays until they have run.
+    changed = call(world, "PUT", f"{PATH}/orders-30", json=found | {"checks": checks[:1]}).json()
+    assert (changed["version"], changed["status"], changed["checks"]) == (2, "waiting", checks[:1])
+    assert call(world, "GET", f"{PATH}/orders-30").json()["last_run"]["checks"] == results
+    # Without checks nothing is reported.
+    unchecked = call(world, "PUT", f"{PATH}/orders-30", json={**BODY, "checks": []}).json()
+    assert (unchecked["version"], "checks" in unchecked) == (3, False)
+    world.sql_traits.queue_due()
+    assert call(world, "GET", f"{PATH}/orders-30").json()["last_run"]["checks"] is None
+    assert world.sql_traits.failed_checks() == {}
+
+
+def test_the_gauge_of_failed_checks_is_0_when_they_pass_again() -> None:
+    world = created(checks=[{"not_null": "value"}])
+    world.sql_traits.queue_due()
+    registry = CollectorRegistry()
+    gauge = FailedChecks(Metrics(registry))
+
+    def reported() -> dict[tuple[str, ...], float]:
+        gauge.report((world.sql_traits, world.sql_views))
+        return {tuple(one.labels.values()): one.value for metric in registry.collect() for one in metric.samples}
+
+    assert reported() == {}
+    for passed, expected in (("false", 1), ("true", 0)):
+        results = f'{{"checked_at_ms": 1, "checks": [{{"severity": "error", "passed": {passed}}}]}}'
+        ended(world, "active", check_results=results)
+        assert reported() == {("acme", "computed_trait", "error"): expected}
+
+
+def test_failed_checks_of_an_archived_trait_are_not_counted() -> None:
+    world = created(checks=[{"not_null": "value"}])
+    world.sql_traits.queue_due()
+    ended(world, "failed", check_results='{"checked_at_ms": 1, "checks": [{"severity": "error", "passed": false}]}')
+    assert world.sql_traits.failed_checks() == {("acme", "error"): 1}
+    call(world, "DELETE", f"{PATH}/orders-30")
+    world.sql_traits.queue_due()
+    assert world.sql_traits.failed_checks() == {}
+
+
 def test_a_trait_without_a_runner_names_who_starts_the_job() -> None:
     world = created()
     traits = world.sql_traits
@@ -178,7 +247,7 @@ def test_a_document_of_another_producer_is_left_out() -> None:
     world = created()
     place = (Workspace("acme"), "computed_trait", "orders-30")
     stored = world.reader.shown[place]
-    for document in ({**BODY, "schedule": "never"}, {**BODY, "sql": 5}, {**BODY, "timezone": "Mars"}):
+    for document in ({**BODY, "schedule": "never"}, {**BODY, "sql": 5}, {**BODY, "timezone": "Mars"}, {**BODY, "checks": 5}):
         world.reader.shown[place] = type(stored)(
             stored.kind, stored.key, 1, stored.status, document, stored.created_at_micros, stored.recorded_at_micros
         )

@@ -32,7 +32,7 @@ def test_a_view_waits_for_its_first_run_and_shows_the_last_one() -> None:
     found = call(world, "GET", f"{PATH}/events_by_name")
     assert found.json()["last_run"] == {
         "as_of": "1970-01-01T00:00:01.000Z", "ended_at": "1970-01-01T00:00:02.000Z", "rows": 3, "scanned_bytes": 10,
-        "message": None,
+        "message": None, "checked_at": None, "checks": None,
     }  # fmt: skip
     assert [one["status"] for one in call(world, "GET", f"{PATH}?status=active").json()["items"]] == ["active"]
     # The response can be edited and sent back.
@@ -53,6 +53,8 @@ def test_a_view_waits_for_its_first_run_and_shows_the_last_one() -> None:
         ({"sql": "SELECT name AS `a b` FROM events"}, [("/sql", "bad_result")]),
         ({"sql": "SELECT e.name FROM events e CROSS JOIN profiles p"}, [("/sql", "cross_join")]),
         ({"sql": "SELECT n FROM event_order", "name": 5}, [("/name", "wrong_type"), ("/sql", "unknown_table")]),
+        ({"checks": [{"unique": ["NAME", "day"]}]}, [("/checks/0/unique/1", "unknown_column")]),
+        ({"sql": "SELECT * FROM events", "checks": [{"not_null": "day"}, {}]}, [("/checks/1", "wrong_type"), ("/sql", "star")]),
         ({"description": 5, "colour": 1}, [("/colour", "unknown_field"), ("/description", "wrong_type")]),
     ],
 )

@@ -197,7 +197,7 @@ def read_segment(document: object, known: Known) -> Document:
 def read_trait(document: object, known: Known) -> Document:
     """Return the document of a computed trait: `{key, name?, timezone?, event, where?, measure?, a window?}`.
 
-    A ratio has no event of its own. A trait in SQL is `{key, name?, timezone?, sql, schedule}`. Raises: DefinitionRefused.
+    A ratio has no event of its own. A trait in SQL is `{key, name?, timezone?, sql, schedule, checks?}`. Raises: DefinitionRefused.
     """
     given = {field: value for field, value in _object(document).items() if field == "key" or value is not None}
     errors = _key_errors(given, known) + _name_errors(given)
@@ -276,7 +276,7 @@ def read_event_type(document: object, known: Known) -> Document:
 
 
 def read_view(document: object, known: Known) -> Document:
-    """Return the document of a view: `{key, name?, description?, timezone?, sql, schedule}`. Raises: DefinitionRefused."""
+    """Return the document of a view: `{key, name?, description?, timezone?, sql, schedule, checks?}`. Raises: DefinitionRefused."""
     given = {"sql": None, **_object(document)}
     errors = _key_errors(given, known) + _name_errors(given) + _text_errors(given) + _label_errors(given)
     if isinstance(given.get("key"), str) and not is_key(given["key"]):
@@ -297,7 +297,7 @@ TRAITS: Final = Kind(
     COMPUTED_TRAIT,
     "computed trait",
     TRAIT_DEFINITIONS,
-    frozenset({"event", "where", "measure", "timezone", "sql"}) | WINDOW_FIELDS,
+    frozenset({"event", "where", "measure", "timezone", "sql", "checks"}) | WINDOW_FIELDS,
     read_trait,
     followed=same_language,
 )
@@ -336,7 +336,7 @@ TARGETS: Final = Kind(
 POLICIES: Final = Kind(POLICY, "policy", DELIVERY_DEFINITIONS, POLICY_FIELDS, read_policy)
 
 LISTS: Final = Kind(LIST, "list", LIST_DEFINITIONS, frozenset(), read_list)
-VIEWS: Final = Kind(VIEW, "view", LAKE_DEFINITIONS, frozenset({"sql", "timezone"}), read_view)
+VIEWS: Final = Kind(VIEW, "view", LAKE_DEFINITIONS, frozenset({"sql", "timezone", "checks"}), read_view)
 EVENT_TYPES: Final = Kind(
     EVENT_TYPE, "event type", LAKE_DEFINITIONS, frozenset({"event", "properties"}), read_event_type, followed=same_types
 )

@@ -1,13 +1,14 @@
-"""Pure core: the statement and the schedule in the document of a computed trait or of a view."""
+"""Pure core: the statement, the schedule and the checks in the document of a computed trait or of a view."""
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Any, Final
 
+from starling_rules.sql.checks import check_errors
 from starling_rules.sql.schedule import is_timezone, schedule_error
-from starling_rules.sql.statement import Tables, cleaned, sql_errors
+from starling_rules.sql.statement import Tables, cleaned, result_columns, sql_errors
 from starling_segments import DefinitionRefused, FieldError
 
-SQL_FIELDS: Final = frozenset({"sql", "schedule", "timezone"})
+SQL_FIELDS: Final = frozenset({"sql", "schedule", "timezone", "checks"})
 _SCHEDULE: Final = 'minute, hour, day, month and weekday of cron, such as "15 * * * *"'
 
 
@@ -19,7 +20,9 @@ def is_sql(document: Mapping[str, Any]) -> bool:
 def is_runnable(document: Mapping[str, Any]) -> bool:
     """Return whether the stored document of a definition in SQL can be scheduled. Another producer can write others."""
     zone = document.get("timezone") or "UTC"
-    return isinstance(document["sql"], str) and schedule_error(document.get("schedule")) is None and not _zone_errors(zone)
+    if not isinstance(document["sql"], str) or check_errors(document.get("checks"), ()):
+        return False
+    return schedule_error(document.get("schedule")) is None and not _zone_errors(zone)
 
 
 def sql_fields(
@@ -36,14 +39,19 @@ def sql_fields(
         errors = (*errors, FieldError("", "missing_field", "it has no schedule", f'"schedule": {_SCHEDULE}'))
     elif (problem := schedule_error(schedule)) is not None:
         errors = (*errors, FieldError("/schedule", "bad_schedule", problem, _SCHEDULE))
+    checks = given.get("checks")
     if not isinstance(sql, str):
-        return {}, (*errors, FieldError("/sql", "wrong_type", "it is not a text", "one SELECT"))
+        errors = (*errors, FieldError("/sql", "wrong_type", "it is not a text", "one SELECT"))
+        return {}, errors + _check_errors(checks, ())
     text = cleaned(sql)
+    refused = sql_errors(text, tables, is_view=is_view)
     errors += tuple(
-        FieldError("/sql", one.code, f"line {one.line}, column {one.column}: {one.reason}", one.cure)
-        for one in sql_errors(text, tables, is_view=is_view)
+        FieldError("/sql", one.code, f"line {one.line}, column {one.column}: {one.reason}", one.cure) for one in refused
     )
-    return {"sql": text, "schedule": schedule, "timezone": zone}, errors
+    # The columns of a refused statement may be wrong themselves.
+    errors += _check_errors(checks, () if refused else result_columns(text))
+    checked = {"checks": checks} if checks else {}
+    return {"sql": text, "schedule": schedule, "timezone": zone, **checked}, errors
 
 
 def same_language(document: dict[str, Any], before: Mapping[str, Any], _now_ms: int) -> dict[str, Any]:
@@ -56,6 +64,10 @@ def same_language(document: dict[str, Any], before: Mapping[str, Any], _now_ms: 
         expected = f"{then}, or a new trait with another key"
         raise DefinitionRefused((FieldError("", "frozen_field", f"the trait is {then} and cannot become {now}", expected),))
     return document
+
+
+def _check_errors(checks: object, columns: Sequence[str]) -> tuple[FieldError, ...]:
+    return tuple(FieldError(one.pointer, one.code, one.reason, one.cure) for one in check_errors(checks, columns))
 
 
 def _zone_errors(name: object) -> tuple[FieldError, ...]:

@@ -1,5 +1,7 @@
 """Core: computed traits and views in SQL: their runs are queued here, and a Spark job performs them."""
 
+import json
+from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Final, NamedTuple, Protocol
@@ -24,7 +26,7 @@ class RunRow(NamedTuple):
 
     `state`, `message`: of the newest run. The other fields are those of the last run that got so far: `as_of_ms`, its time, and
     once the statement was executed `users`, of a view the number of rows, and `scanned_bytes`; at its end `published`, the number
-    of changed values.
+    of changed values. `checks`: those of the newest run, as JSON; `check_results`: their outcome in the last run that came to them.
     """
 
     workspace: str
@@ -39,6 +41,8 @@ class RunRow(NamedTuple):
     published: int | None = None
     scanned_bytes: int | None = None
     message: str | None = None
+    checks: str | None = None
+    check_results: str | None = None
 
     @property
     def queued(self) -> Queued:
@@ -96,6 +100,19 @@ class SqlRuns:
                     unfinished[before.state] += 1
         return unfinished
 
+    def failed_checks(self) -> Counter[tuple[str, str]]:
+        """Return the number of checks that failed in the last run of their definition, by workspace and severity.
+
+        Raises: DatabaseUnavailable.
+        """
+        return Counter(
+            (row.workspace, one["severity"])
+            for row in self.store.every()
+            if not row.archived
+            for one in _checked(row)["checks"] or ()
+            if not one["passed"]
+        )
+
     def run(self, workspace: str, key: str, *, dry_run: bool = False) -> Definition:
         """Queue a run now and return the definition. A run that waits or runs is not queued again.
 
@@ -151,7 +168,16 @@ class SqlRuns:
             **result,
             "scanned_bytes": found.scanned_bytes,
             "message": found.message,
+            **_checked(found),
         }
+
+
+def _checked(row: RunRow) -> Document:
+    """Return the outcome of the checks as it is shown; null before the first one, and for a definition without checks."""
+    if row.checks is None or row.check_results is None:
+        return {"checked_at": None, "checks": None}
+    found = json.loads(row.check_results)
+    return {"checked_at": format_instant(found["checked_at_ms"]), "checks": found["checks"]}
 
 
 def _in_sql(workspace: str, definitions: Sequence[Definition]) -> list[ScheduledSql]:
@@ -164,6 +190,7 @@ def _in_sql(workspace: str, definitions: Sequence[Definition]) -> list[Scheduled
             one.document["schedule"],
             one.document.get("timezone") or "UTC",
             one.status == ARCHIVED,
+            json.dumps(one.document["checks"]) if one.document.get("checks") else None,
         )
         for one in definitions
         if is_sql(one.document) and is_runnable(one.document)

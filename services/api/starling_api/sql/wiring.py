@@ -17,6 +17,25 @@ from starling_rules.sql.runs import RUNNING, WAITING
 _POLL_SECONDS: Final = 5.0
 
 
+class FailedChecks:
+    """The gauge of failed checks. A series that was reported once is 0 when no check of it fails."""
+
+    def __init__(self, metrics: Metrics) -> None:
+        self._gauge = metrics.gauge("starling_api_failed_checks")
+        self._reported: set[tuple[str, str, str]] = set()
+
+    def report(self, kinds: Sequence[SqlRuns]) -> None:
+        """Set the gauge to the checks that failed in the last runs of these kinds. Raises: DatabaseUnavailable."""
+        failed = {
+            (workspace, one.kind.name, severity): count
+            for one in kinds
+            for (workspace, severity), count in one.failed_checks().items()
+        }
+        self._reported |= failed.keys()
+        for labels in self._reported:
+            self._gauge.labels(*labels).set(failed.get(labels, 0))
+
+
 class SqlService:
     """Queues runs when they are due, and starts the job while one waits or was interrupted.
 
@@ -28,6 +47,7 @@ class SqlService:
         self._settings = settings
         self._kinds = kinds
         self._gauge = metrics.gauge("starling_api_sql_trait_runs")
+        self._failed_checks = FailedChecks(metrics)
         self._failures = metrics.gauge(FAILURES)
         self._stopping = threading.Event()
         self._thread = threading.Thread(target=self._run, name="sql-traits", daemon=True)
@@ -62,6 +82,7 @@ class SqlService:
         while not self._stopping.is_set():
             try:
                 unfinished = sum((Counter(one.queue_due()) for one in self._kinds), Counter[str]())
+                self._failed_checks.report(self._kinds)
             except DatabaseUnavailable as error:
                 log(__name__).warning("sql_traits_not_queued", error=str(error))
             else:

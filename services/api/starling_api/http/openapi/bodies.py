@@ -17,12 +17,14 @@ from starling_api.definitions.webhook_fields import (
 from starling_api.lists.uploads import MAX_IDS
 from starling_api.messages.bodies import CONSENT_CHANNELS, MAX_ADDRESSES
 from starling_api.policy.schema import policy_schemas
+from starling_api.sql.schema import check_schema
 from starling_campaigns.definitions.campaign import REQUIRED_FIELDS
 from starling_campaigns.definitions.targets import CHANNEL_FIELDS, COMMON_FIELDS
 from starling_campaigns.schema import campaign_fields, target_schemas
 from starling_common.cassandra.read_models import CAMPAIGN, COMPUTED_TRAIT, EVENT_TYPE, LIST, SEGMENT, TARGET, VIEW, WEBHOOK
 from starling_common.records.credentials import SCOPES
 from starling_rules.jdbc import FETCH_SIZES, PARTITIONS
+from starling_rules.sql.checks import MAX_CHECKS
 from starling_rules.sql.event_types import KEY_PATTERN as EVENT_TYPE_KEY
 from starling_rules.sql.event_types import MAX_PROPERTIES, NAME_PATTERN, TYPES
 from starling_rules.sql.schedule import MAX_CHARACTERS as MAX_SCHEDULE_CHARACTERS
@@ -190,6 +192,7 @@ def body_schemas() -> dict[str, Schema]:
             ["segments"],
         ),
         **_trait_bodies(),
+        "ResultCheck": check_schema(),
         "WebhookDefinition": _body("A new webhook", _WEBHOOK, ["key", "url"]),
         "WebhookUpdate": _body("A changed webhook", _WEBHOOK | read_only(), ["url"]),
         "EventTypeDefinition": _body("A new event type", _EVENT_TYPE, ["key", "event", "properties"]),
@@ -456,6 +459,12 @@ def _sql_trait() -> Schema:
                 "type": "string",
                 "maxLength": MAX_SCHEDULE_CHARACTERS,
                 "description": "Minute, hour, day, month and weekday of cron",
+            },
+            "checks": {
+                "type": ["array", "null"],
+                "maxItems": MAX_CHECKS,
+                "items": {"$ref": f"{_COMPONENTS}ResultCheck"},
+                "description": "Checks of the result, before it is published",
             },
         },
         "required": ["key", "sql", "schedule"],

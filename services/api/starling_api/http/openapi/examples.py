@@ -45,6 +45,7 @@ _SQL_TRAIT: Final[Document] = {
     "schedule": "15 * * * *", "timezone": "UTC", **_SERVER, "status": "waiting", "next_run_at": "2026-03-01T10:15:00.000Z",
     "last_run": {
         "as_of": None, "ended_at": None, "users": None, "published": None, "scanned_bytes": None, "message": None,
+        "checked_at": None, "checks": None,
     },
 }  # fmt: skip
 _EVENT_TYPE_BODY: Final[Document] = {
@@ -58,11 +59,24 @@ _VIEW_BODY: Final[Document] = {
     "key": "orders_by_plan", "schedule": "15 * * * *",
     "sql": "SELECT get_json_object(p.traits, '$.plan') AS plan, count(*) AS orders FROM events e JOIN profiles p "
     "ON p.user_id = e.user_id WHERE e.name = 'Order Completed' GROUP BY get_json_object(p.traits, '$.plan')",
+    "checks": [{"unique": ["plan"]}, {"volume": {"change_percent": 50}, "severity": "warning"}],
 }  # fmt: skip
 _VIEW: Final[Document] = {
     **_VIEW_BODY, "name": "orders_by_plan", "description": "", "timezone": "UTC", **_SERVER,
     "next_run_at": "2026-03-01T10:15:00.000Z",
-    "last_run": {"as_of": _INSTANT, "ended_at": _INSTANT, "rows": 3, "scanned_bytes": 1200, "message": None},
+    "last_run": {
+        "as_of": _INSTANT, "ended_at": _INSTANT, "rows": 3, "scanned_bytes": 1200, "message": None, "checked_at": _INSTANT,
+        "checks": [
+            {
+                "check": "unique plan", "severity": "error", "passed": True, "observed": "0", "violations": 0, "message": None,
+            },
+            {
+                "check": "volume", "severity": "warning", "passed": False, "observed": "3, before 9", "violations": None,
+                "message": "the result has 3 rows: it changed by -66.7 % from the last complete run (9 rows), and at most 50 % are "
+                "allowed",
+            },
+        ],
+    },
 }  # fmt: skip
 _WEBHOOK_BODY: Final[Document] = {"key": "shop", "url": "https://shop.example/hook", "segments": ["repeat-buyers"]}
 _WEBHOOK: Final[Document] = {

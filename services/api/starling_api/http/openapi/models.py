@@ -13,6 +13,7 @@ COMPONENT: Final = "x-component"
 """Marks a schema for which `document.py` writes a reference to the component of that name."""
 
 Where = Annotated[dict[str, Any], Field(json_schema_extra={COMPONENT: "Condition"})]
+ResultCheck = Annotated[dict[str, Any], Field(json_schema_extra={COMPONENT: "ResultCheck"})]
 
 
 class AsOf(RootModel[str | None]):
@@ -244,7 +245,28 @@ class TraitProgressModel(BaseModel):
     records_total: int
 
 
-class TraitRunModel(BaseModel):
+class CheckOutcomeModel(BaseModel):
+    """The outcome of one check of the result of a statement in SQL."""
+
+    check: str = Field(description="Rule and columns")
+    severity: Literal["error", "warning"]
+    passed: bool
+    observed: str | None = Field(
+        description="not_null: rows without a value; range: the least and the greatest value; unique: the number of repeated "
+        "values; volume: rows, and those of the run before; freshness: the newest time. Null: no row has a value"
+    )
+    violations: int | None = Field(description="Rows that violate not_null, range or unique")
+    message: str | None = Field(description="What was observed, and what is allowed; null if it passed")
+
+
+class CheckedRunModel(BaseModel):
+    """The outcome of the checks. It stays until the next run that comes to them; null before the first one, or without checks."""
+
+    checked_at: str | None = Field(description=INSTANT)
+    checks: list[CheckOutcomeModel] | None = Field(description="In the order of the definition")
+
+
+class TraitRunModel(CheckedRunModel):
     """The newest run of a computed trait in SQL. Fields of a run that has not got so far are null."""
 
     as_of: str | None = Field(description=f"{INSTANT}: the value of `:as_of`")
@@ -252,7 +274,9 @@ class TraitRunModel(BaseModel):
     users: int | None = Field(description="Number of users with a value")
     published: int | None = Field(description="Number of values that differed from the run before")
     scanned_bytes: int | None = Field(description="Estimate of the plan: bytes of the tables that the statement reads")
-    message: str | None = Field(description="Why the statement is refused, why the run failed, or why it waits")
+    message: str | None = Field(
+        description="Why the statement is refused, why the run failed, which checks failed, or why it waits"
+    )
 
 
 class TraitModel(DefinitionModel):
@@ -265,6 +289,7 @@ class TraitModel(DefinitionModel):
     measure: Any = Field(default=None, description='Name of a measure, or an object such as `{"sum": "revenue"}`; none in SQL')
     sql: str | None = Field(default=None, description="One SELECT with the columns user_id and value")
     schedule: str | None = Field(default=None, description="Times at which the SQL runs, in five fields of cron")
+    checks: list[ResultCheck] | None = Field(default=None, description="Checks of the result of the SQL")
     last_run: TraitRunModel | None = Field(default=None, description="Newest run of the SQL")
     next_run_at: str | None = Field(default=None, description=f"{INSTANT}: the next time of the schedule")
     within: str | None = None
@@ -274,7 +299,8 @@ class TraitModel(DefinitionModel):
     calendar: str | None = None
     status: Literal["bootstrapping", "waiting", "running", "active", "refused", "failed", "archived"] = Field(
         description="bootstrapping: not yet published over all history, or the job does not run. In SQL: waiting, running, then "
-        "active; refused: Spark does not run the statement; failed: the last run failed. The schedule goes on in any case"
+        "active; refused: Spark does not run the statement; failed: the last run or one of its checks failed. The schedule goes on "
+        "in any case"
     )
     progress: TraitProgressModel | None = Field(
         default=None, description="Progress of the job while it is bootstrapping; only in the answer for one key"
@@ -290,14 +316,16 @@ class TraitPageModel(PageModel[TraitModel]):
     """One page of computed traits."""
 
 
-class ViewRunModel(BaseModel):
+class ViewRunModel(CheckedRunModel):
     """The newest run of a view. Fields of a run that has not got so far are null."""
 
     as_of: str | None = Field(description=f"{INSTANT}: the value of `:as_of`")
     ended_at: str | None = Field(description=INSTANT)
     rows: int | None = Field(description="Number of rows of the table")
     scanned_bytes: int | None = Field(description="Estimate of the plan: bytes of the tables that the statement reads")
-    message: str | None = Field(description="Why the statement is refused, why the run failed, or why it waits")
+    message: str | None = Field(
+        description="Why the statement is refused, why the run failed, which checks failed, or why it waits"
+    )
 
 
 class ViewModel(DefinitionModel):
@@ -308,11 +336,12 @@ class ViewModel(DefinitionModel):
     timezone: str
     sql: str = Field(description="One SELECT with a name for each column")
     schedule: str = Field(description="Times at which the SQL runs, in five fields of cron")
+    checks: list[ResultCheck] | None = Field(default=None, description="Checks of the result")
     last_run: ViewRunModel
     next_run_at: str | None = Field(description=f"{INSTANT}: the next time of the schedule")
     status: Literal["waiting", "running", "active", "refused", "failed", "archived"] = Field(
         description="active: the table has the rows of the last run; refused: Spark does not run the statement; failed: the last "
-        "run failed. The schedule goes on in any case"
+        "run or one of its checks failed. The schedule goes on in any case"
     )
 
 
