@@ -2,7 +2,6 @@
 
 import json
 import random
-import uuid
 from collections.abc import Iterator, Sequence
 from contextlib import suppress
 from dataclasses import replace
@@ -12,154 +11,28 @@ from unittest.mock import ANY
 
 import pandas as pd
 import pytest
-from pyspark.sql import SparkSession, functions, types
+from pyspark.sql import SparkSession, functions
 
-from starling_api.sql.runs import RunRow
-from starling_api.sql.store import CassandraRuns
-from starling_common.cassandra.database import Database
-from starling_common.cassandra.read_models import EVENT_TYPE
-from starling_common.kafka.topics import AGGREGATES
-from starling_common.settings import Clock
-from starling_common.testing import own_keyspace
 from starling_common.values import deterministic_id
-from starling_common.wire import Registry
 from starling_rules.sql.event_types import Property
-from starling_rules.sql.runs import ACTIVE, FAILED, REFUSED, ScheduledSql, run_id
-from starling_spark.jobs.sql_traits.job import PINNING, Limits, Place, SqlTraitJob, Stores
+from starling_rules.sql.runs import ACTIVE, FAILED, REFUSED
+from starling_spark.jobs.sql_traits.job import PINNING, Limits
 from starling_spark.jobs.sql_traits.plan import PlanRefused, check_plan
-from starling_spark.jobs.sql_traits.results import TABLE, Target
-from starling_spark.jobs.sql_traits.store import TRAITS, VIEWS, Computed, Run, RunStore
+from starling_spark.jobs.sql_traits.store import VIEWS
 from starling_spark.jobs.sql_traits.tables import SOURCES, pinned_tables
 from starling_spark.jobs.sql_traits.typed import typed
 from starling_spark.jobs.sql_traits.values import json_values
 from starling_spark.jobs.sql_traits.views import view_lake
-from starling_spark.kafka.codec import topic_schemas
-from starling_spark.kafka.sinks import Letters
 from starling_spark.lakehouse.iceberg import Lake
 from starling_spark.lakehouse.pinned import pinned
 from tests.conftest import Stack
-from tests.spark.topics import Topics
-
-DLQ = "profiles.dlq"
-START = datetime(2026, 1, 1, tzinfo=UTC)
-SPENT = (
-    "SELECT user_id, sum(CAST(get_json_object(properties, '$.revenue') AS BIGINT)) AS value FROM events "
-    "WHERE name = 'Order Completed' AND event_time > :as_of - INTERVAL 30 DAYS GROUP BY user_id"
-)
-GENEROUS = Limits(max_bytes=10**12, max_users=1_000_000, max_seconds=300)
-
-
-def columns(**kinds: types.DataType) -> types.StructType:
-    return types.StructType([types.StructField(name, kind) for name, kind in kinds.items()])
-
-
-TEXT, TIME, LONG = types.StringType(), types.TimestampType(), types.LongType()
-ORIGIN = {"origin_partition": types.IntegerType(), "origin_offset": LONG}
-WHO = {"workspace": TEXT, "user_id": TEXT}
-IDS = types.ArrayType(TEXT)
-LAKE_COLUMNS = {
-    "behaviour_events": columns(
-        **WHO, **ORIGIN, event_id=TEXT, message_id=TEXT, kind=TEXT, name=TEXT, event_time=TIME, received_at=TIME, anonymous_ids=IDS,
-        properties=TEXT, context=TEXT,
-    ),
-    "profile_changes": columns(
-        **WHO, **ORIGIN, event_time=TIME, received_at=TIME, order=TIME, anonymous_ids=IDS, traits=TEXT, group_id=TEXT,
-        change=TEXT, group_traits=TEXT,
-    ),
-    "membership_changes": columns(
-        **WHO, **ORIGIN, segment_key=TEXT, segment_version=types.IntegerType(), status=TEXT, sequence=LONG, effective_at=TIME,
-    ),
-}  # fmt: skip
-
-
-def event(user: str, day: float, revenue: int, workspace: str = "acme", name: str = "Order Completed") -> dict[str, Any]:
-    at = START + timedelta(days=day)
-    return {
-        "workspace": workspace, "user_id": user, "event_id": uuid.uuid4().hex, "kind": "track", "name": name, "event_time": at,
-        "received_at": at, "anonymous_ids": [], "properties": json.dumps({"revenue": revenue}), "context": "{}",
-        "origin_partition": 0,
-    }  # fmt: skip
-
-
-class Rig:
-    """A lake, a topic and a keyspace of a test's own."""
-
-    def __init__(self, spark: SparkSession, topics: Topics, database: Database) -> None:
-        self.spark = spark
-        self.lake = Lake(spark, f"n{uuid.uuid4().hex[:10]}")
-        for table, wanted in LAKE_COLUMNS.items():
-            self.lake.ensure(table, wanted, (), ())
-        self.database = database
-        self.queue = CassandraRuns(database)
-        self.views = CassandraRuns(database, VIEWS)
-        self.store = RunStore(database)
-        topic, dlq = topics.prefix + AGGREGATES, topics.prefix + DLQ
-        self._topics, url = topics, topics.stack.registry_url
-        self._codec = Registry(url).codec(topic, "AggregateComputed")
-        wire = topic_schemas(Registry(url), url, [(topic, "AggregateComputed"), (dlq, "DeadLetter")])
-        target = Target(topics.stack.brokers, topic, wire, Letters("profiles", dlq, wire))
-        self.place = Place(self.lake.name("x").split(".")[1], target, Clock.EVENT, 72.0)
-        self._read = 0
-        self._clock = 0
-
-    def add(self, table: str, rows: Sequence[dict[str, Any]]) -> None:
-        wanted = LAKE_COLUMNS[table]
-        values = [[row.get(field.name) for field in wanted.fields] for row in rows]
-        self.spark.createDataFrame(values, wanted).writeTo(self.lake.name(table)).append()
-
-    def ordered(self, key: str, sql: str, version: int = 1, *, workspace: str = "acme", archived: bool = False) -> str:
-        """Queue a run as the API does, and return its id."""
-        self._clock += 1
-        before = next((row for row in self.queue.of(workspace) if row.key == key), None)
-        run = run_id(workspace, key, version, self._clock)
-        trait = ScheduledSql(workspace, key, version, sql, "0 * * * *", "UTC", archived)
-        assert self.queue.queue(trait, run, self._clock, before)
-        return run
-
-    def perform(self, store: RunStore | None = None, limits: Limits = GENEROUS, views: RunStore | None = None) -> dict[str, int]:
-        stores = Stores(store or self.store, views or RunStore(self.database, VIEWS))
-        return dict(SqlTraitJob(self.spark, stores, self.place, limits).run(lambda: False))
-
-    def row(self, key: str, workspace: str = "acme") -> RunRow:
-        return next(row for row in self.queue.of(workspace) if row.key == key)
-
-    def ordered_view(self, key: str, sql: str, workspace: str = "acme", *, archived: bool = False) -> None:
-        self._clock += 1
-        before = next((row for row in self.views.of(workspace) if row.key == key), None)
-        view = ScheduledSql(workspace, key, 1, sql, "0 * * * *", "UTC", archived)
-        assert self.views.queue(view, run_id(workspace, key, 1, self._clock), self._clock, before)
-
-    def view(self, key: str, workspace: str = "acme") -> RunRow:
-        return next(row for row in self.views.of(workspace) if row.key == key)
-
-    def published(self, number: int) -> list[dict[str, Any]]:
-        """Return the next records of the topic."""
-        found = self._topics.read(AGGREGATES, self._read, self._read + number)
-        self._read += number
-        records = [self._codec.decode(value) for _, value in found]
-        assert [key for key, _ in found] == [f"{one['workspace']}/{one['user_id']}".encode() for one in records]
-        return records
-
-    def stored(self) -> int:
-        return self.lake.rows(TABLE).count()
-
-
-def declared(rig: Rig, key: str, event_name: str, properties: Sequence[dict[str, Any]], status: str = "defined") -> None:
-    """Write an event type as the projector does."""
-    document = {"key": key, "event": event_name, "properties": properties}
-    statement = "INSERT INTO {ks}.definitions (workspace, kind, key, version, status, document) VALUES (?, ?, ?, 1, ?, ?)"
-    rig.database.write(statement, ("acme", EVENT_TYPE, key, status, json.dumps(document)))
+from tests.spark.sql_rig import GENEROUS, SPENT, START, TEXT, Killed, KilledStore, Rig, columns, declared, event, opened_rig
 
 
 @pytest.fixture
 def rig(spark: SparkSession, stack: Stack) -> Iterator[Rig]:
-    topics = Topics(stack, (AGGREGATES, DLQ))
-    topics.deploy()
-    with own_keyspace(stack.cassandra) as cassandra:
-        made = Rig(spark, topics, Database(cassandra))
+    with opened_rig(spark, stack) as made:
         yield made
-        made.database.close()
-    topics.remove()
 
 
 def spent(events: Sequence[dict[str, Any]]) -> dict[str, int]:
@@ -208,28 +81,6 @@ def test_values_equal_pandas_and_only_differences_are_published(rig: Rig) -> Non
     assert rig.perform() == {ACTIVE: 1}
     assert {one["user_id"]: one["value"] for one in rig.published(len(second))} == dict.fromkeys(second)
     assert rig.stored() == 0
-
-
-class Killed(BaseException):
-    """The end of the process."""
-
-
-class KilledStore(RunStore):
-    """Ends the process before one of its writes."""
-
-    def __init__(self, database: Database, before: str, table: str = TRAITS) -> None:
-        super().__init__(database, table)
-        self._before = before
-
-    def set_computed(self, run: Run, computed: Computed) -> bool:
-        if self._before == "set_computed":
-            raise Killed
-        return super().set_computed(run, computed)
-
-    def end_published(self, run: Run, state: str, published: int) -> bool:
-        if self._before == "end_published":
-            raise Killed
-        return super().end_published(run, state, published)
 
 
 def test_a_run_that_is_killed_goes_on_with_the_same_ids(rig: Rig) -> None:

@@ -2,6 +2,7 @@
 
 The rows of a run of a trait are complete in the lake before the first value is published. So a run that is killed goes on where it
 was: it either executes the statement again, or publishes the same values with the same ids. The run of a view replaces its table.
+The checks of a definition are evaluated on the result before it is published.
 """
 
 import threading
@@ -10,19 +11,24 @@ from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from datetime import UTC, datetime
+from functools import partial
 from typing import Final, NamedTuple, Protocol
 
 from py4j.protocol import Py4JError
+from pyspark import StorageLevel
 from pyspark.errors import AnalysisException, ParseException, PySparkException, QueryContextType
 from pyspark.sql import DataFrame, SparkSession
 
+from starling_common.cassandra.read_models import COMPUTED_TRAIT, VIEW
 from starling_common.settings import Clock
 from starling_common.telemetry.logs import log
 from starling_common.time.instants import wall_clock_ms
 from starling_rules.sql.event_types import with_event_types
 from starling_rules.sql.runs import ACTIVE, FAILED, MAX_ATTEMPTS, REFUSED, WAITING
 from starling_rules.sql.statement import AS_OF, sql_errors, tables_read
+from starling_spark.jobs.sql_traits.checking import CheckFailed, Checking
 from starling_spark.jobs.sql_traits.plan import PlanRefused, check_plan, scanned_bytes
+from starling_spark.jobs.sql_traits.quality import QualityResults
 from starling_spark.jobs.sql_traits.results import Results, Target
 from starling_spark.jobs.sql_traits.store import Computed, Run, RunStore, Stored
 from starling_spark.jobs.sql_traits.tables import SOURCES, NoTables, as_of_ms, pinned_tables
@@ -50,7 +56,10 @@ class Limits:
 
 @dataclass(frozen=True, slots=True)
 class Place:
-    """The lake from which the runs read, and where they publish. `clock`: the source of `:as_of`. `keep_hours`: of former rows."""
+    """The lake from which the runs read, and where they publish. `clock`: the source of `:as_of`.
+
+    `keep_hours`: of former rows; `checks_keep_days`: of the outcome of checks.
+    """
 
     namespace: str
     target: Target
@@ -58,6 +67,7 @@ class Place:
     orphan_hours: float
     keep_hours: float = 72.0
     pinning: Pinning = PINNING
+    checks_keep_days: int = 90
 
 
 class Stores(NamedTuple):
@@ -72,8 +82,11 @@ class Output(Protocol):
 
     is_view: bool
 
-    def write(self, run: Run, statement: DataFrame) -> Stored:
-        """Store the result of a run in one commit. Raises: ResultRefused, and the errors of Spark."""
+    def write(self, run: Run, statement: DataFrame, check: Callable[[int], None]) -> Stored:
+        """Store the result of a run in one commit. `check` is called with its number of rows before it is published.
+
+        Raises: ResultRefused, and the errors of Spark and of `check`.
+        """
 
     def forget(self, run: Run, *kept: str) -> None:
         """Delete what runs of the same definition have left, except those with the ids `kept`."""
@@ -109,6 +122,7 @@ class SqlTraitJob:
             (stores.traits, Results(spark, lake, place.target, limits.max_users, place.orphan_hours)),
             (stores.views, ViewTables(spark, limits.max_rows, place.keep_hours, place.orphan_hours)),
         )
+        self._quality = QualityResults(lake, place.checks_keep_days, place.keep_hours, place.orphan_hours)
 
     def run(self, is_stopping: Callable[[], bool]) -> Counter[str]:
         """Perform each run that waits or was interrupted, the oldest first; return the number of runs by their state.
@@ -140,6 +154,7 @@ class SqlTraitJob:
         if states:
             for _, output in self._outputs:
                 output.maintain()
+            self._quality.maintain()
         return states
 
     def stop(self) -> None:
@@ -178,7 +193,7 @@ class SqlTraitJob:
             reason = f"the job ended {run.attempts} times during this run: narrow the statement, or give the job more memory"
             raise NotRun(FAILED, reason)
         output.forget(run, *filter(None, [run.result]))  # rows of an attempt that was killed
-        computed = self._withdrawn(run, output) if run.archived else self._computed(run, output)
+        computed = self._withdrawn(run, output) if run.archived else self._computed(run, store, output)
         store.set_computed(run, computed)
         return run._replace(as_of_ms=computed.as_of_ms, computed_at_ms=computed.computed_at_ms)
 
@@ -188,13 +203,14 @@ class SqlTraitJob:
         now_ms = wall_clock_ms()
         return Computed(now_ms if self._place.clock is Clock.WALL else run.as_of_ms or 0, now_ms, 0, 0)
 
-    def _computed(self, run: Run, output: Output) -> Computed:
+    def _computed(self, run: Run, store: RunStore, output: Output) -> Computed:
         event_types = self._event_types(run.workspace)
         errors = sql_errors(run.sql, with_event_types(event_types), is_view=output.is_view)
         if errors:
             first = errors[0]
             raise NotRun(REFUSED, f"line {first.line}, column {first.column}: {first.reason}: {first.cure}")
         read = tables_read(run.sql)
+        checking = Checking(run, VIEW if output.is_view else COMPUTED_TRAIT, store, self._quality)
         session = self._session(run)
         try:
             used = [one for one in event_types if one.table in read]
@@ -205,10 +221,14 @@ class SqlTraitJob:
                     rows.createOrReplaceTempView(name)
                 statement = session.sql(run.sql, {AS_OF: datetime.fromtimestamp(at_ms / 1000, UTC)})
                 scanned = self._checked(statement)
-                with self._time_limit():
-                    stored = output.write(run, statement)
+                checking.refuse_misfits(statement)
+                # Rows that are read more than once are stored, so that the statement is executed once.
+                with self._time_limit(), _on_disk(statement, wanted=output.is_view or checking.is_needed):
+                    stored = output.write(run, statement, partial(checking.check, statement, at_ms))
         except (AnalysisException, ParseException, PlanRefused, ResultRefused) as error:
             raise NotRun(REFUSED, _place(error, run.sql) + first_cause(error)) from error
+        except CheckFailed as error:
+            raise NotRun(FAILED, str(error)) from error
         except (PySparkException, Py4JError, NoTables) as error:
             raise NotRun(FAILED, _place(error, run.sql) + first_cause(error)) from error
         if stored.problem is not None:
@@ -267,6 +287,19 @@ class SqlTraitJob:
     def _too_slow(self) -> NotRun:
         reason = f"the statement took longer than {self._limits.max_seconds:g} seconds"
         return NotRun(FAILED, f"{reason}: narrow it, or raise STARLING_SQL_TRAITS_MAX_MINUTES")
+
+
+@contextmanager
+def _on_disk(rows: DataFrame, *, wanted: bool) -> Iterator[None]:
+    """Keep the rows that the block reads on the disks of the executors until its end."""
+    if not wanted:
+        yield
+        return
+    rows.persist(StorageLevel.DISK_ONLY)
+    try:
+        yield
+    finally:
+        rows.unpersist()
 
 
 def _place(error: Exception, sql: str) -> str:

@@ -45,13 +45,19 @@ class Results:
         self._orphan_hours = orphan_hours
         lake.ensure(TABLE, _COLUMNS, _PLACE, ())
 
-    def write(self, run: Run, statement: DataFrame) -> Stored:
-        """Store the values of a run in one commit. Shape: `user_id`, `value`, also of another session. Raises: ResultRefused."""
+    def write(self, run: Run, statement: DataFrame, check: Callable[[int], None]) -> Stored:
+        """Store the values of a run in one commit. `check` raises if they must not be published.
+
+        Shape: `user_id`, `value`, also of another session. Raises: ResultRefused.
+        """
         values = json_values(statement, run.timezone)
         placed = {"workspace": run.workspace, "trait_key": run.key, "run": run.run}
         columns = [functions.lit(value).alias(name) for name, value in placed.items()]
         values.select(*columns, USER, VALUE).writeTo(self._lake.name(TABLE)).append()
-        return self._checked(run)
+        stored = self._checked(run)
+        if stored.problem is None:
+            check(stored.rows)
+        return stored
 
     def rows(self, run: Run, of: str) -> DataFrame:
         """Return the values of a run of the same trait. `of`: its id."""

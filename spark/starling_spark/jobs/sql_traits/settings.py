@@ -28,5 +28,8 @@ class SqlTraitsSettings(LakeSettings):
     sql_traits_max_minutes: Annotated[
         float, Field(gt=0, le=1_440, description="maximum time of one statement; a longer one fails")
     ] = 10.0
+    sql_checks_keep_days: Annotated[
+        int, Field(ge=1, le=36_500, description="how long the outcome of checks stays in the table quality_results")
+    ] = 90
     sql_traits_aggregates_topic: Annotated[str, Field(description="topic of the computed values")] = AGGREGATES
     sql_traits_dead_letters_topic: Annotated[str, Field(description="topic of the dead letters")] = "profiles.dlq"

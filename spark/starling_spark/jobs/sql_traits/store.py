@@ -15,6 +15,7 @@ class Run(NamedTuple):
 
     `run`: its id; `attempts`: how often the job has begun it; `result`: the id of the last complete run.
     `as_of_ms`: the value of `:as_of`; `computed_at_ms`: when the rows of this run were complete in the lake, None before.
+    `users`: the number of rows of the last complete run, of a trait that of users; `checks`: of the result, as JSON.
     """
 
     workspace: str
@@ -30,6 +31,8 @@ class Run(NamedTuple):
     as_of_ms: int | None = None
     computed_at_ms: int | None = None
     result: str | None = None
+    users: int | None = None
+    checks: str | None = None
 
 
 class Computed(NamedTuple):
@@ -63,6 +66,7 @@ _PUBLISHED: Final = (
     "WHERE workspace = ? AND key = ? IF run = ?"
 )
 _NOT_RUN: Final = f"UPDATE {{ks}}.TABLE SET state = ?, message = ?, ended_at_ms = ? {_OWN}"  # noqa: S608 - as above
+_CHECKED: Final = f"UPDATE {{ks}}.TABLE SET check_results = ? {_OWN}"  # noqa: S608 - as above
 _POSTPONED: Final = f"UPDATE {{ks}}.TABLE SET message = ? {_OWN}"  # noqa: S608 - as above
 
 
@@ -88,6 +92,10 @@ class RunStore:
         """Begin a run once more; return False if it is not the newest one any more."""
         values = (RUNNING, run.attempts + 1, run.workspace, run.key, run.run, WAITING, RUNNING)
         return self._database.write_if(self._of(_BEGIN), values)
+
+    def set_checked(self, run: Run, results: str) -> bool:
+        """Store the outcome of the checks of a run, as JSON."""
+        return self._database.write_if(self._of(_CHECKED), (results, run.workspace, run.key, run.run))
 
     def set_computed(self, run: Run, computed: Computed) -> bool:
         """Store that the rows of the run are complete in the lake."""

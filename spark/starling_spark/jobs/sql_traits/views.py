@@ -1,8 +1,8 @@
 """Adapter: the result of a view as a table of the lake, which each run replaces as a whole."""
 
+from collections.abc import Callable
 from typing import Final
 
-from pyspark import StorageLevel
 from pyspark.sql import DataFrame, SparkSession
 
 from starling_common.time.instants import wall_clock_ms
@@ -27,19 +27,18 @@ class ViewTables:
         self._orphan_hours = orphan_hours
         self._written: dict[tuple[str, str], Lake] = {}
 
-    def write(self, run: Run, statement: DataFrame) -> Stored:
-        """Replace the table by the rows of a statement in one commit, unless they are too many."""
-        # On disk, so that the statement is executed once: the number of rows is known before a reader sees them.
-        rows = statement.persist(StorageLevel.DISK_ONLY)
-        try:
-            count = rows.count()
-            if count > self._most_rows:
-                return Stored(count, f"the result has {count} rows, and at most {self._most_rows} are allowed: narrow it")
-            lake = view_lake(self._spark, run.workspace)
-            lake.put(run.key, rows)
-            self._written[run.workspace, run.key] = lake
-        finally:
-            rows.unpersist()
+    def write(self, run: Run, statement: DataFrame, check: Callable[[int], None]) -> Stored:
+        """Replace the table by the rows of a statement in one commit, unless they are too many or `check` raises.
+
+        Shape: `statement` is stored, so that it is executed once: the number of rows is known before a reader sees them.
+        """
+        count = statement.count()
+        if count > self._most_rows:
+            return Stored(count, f"the result has {count} rows, and at most {self._most_rows} are allowed: narrow it")
+        check(count)
+        lake = view_lake(self._spark, run.workspace)
+        lake.put(run.key, statement)
+        self._written[run.workspace, run.key] = lake
         return Stored(count, None)
 
     def forget(self, run: Run, *kept: str) -> None:

@@ -36,6 +36,7 @@ def sql_trait_job(settings: SqlTraitsSettings) -> Iterator[SqlTraitJob]:
             settings.lake_orphan_hours,
             settings.lake_keep_hours,
             pinning_of(settings, "sql-traits"),
+            settings.sql_checks_keep_days,
         )
         seconds = settings.sql_traits_max_minutes * 60
         limits = Limits(settings.sql_traits_max_bytes, settings.sql_traits_max_users, seconds, settings.sql_views_max_rows)
