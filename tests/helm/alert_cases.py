@@ -56,6 +56,11 @@ def _fresh(within_a_second: str, every: str) -> dict[str, str]:
     return {_of(f"{name}_bucket", 'le="1.0"'): within_a_second, _of(f"{name}_count"): every}
 
 
+def _failed_checks(instance: str, severity: str, workspace: str = "acme") -> str:
+    labels = f'job="starling-x",instance="{instance}",workspace="{workspace}",kind="view",check_severity="{severity}"'
+    return f"starling_api_failed_checks{{{labels}}}"
+
+
 def _circuits(failed: int) -> dict[str, str]:
     return {
         _of("starling_delivery_open_circuits", 'channel="webhook"'): "6x40",
@@ -282,6 +287,19 @@ CASES: Final[dict[str, tuple[Case, ...]]] = {
     "StarlingJobFails": (
         Case("10m", {_of("starling_api_job_failures", 'spark_job="backfill"'): "3x20"}, {**JOB, "spark_job": "backfill"}, "3"),
         Case("10m", {_of("starling_api_job_failures", 'spark_job="backfill"'): "2x20"}),
+    ),
+    "StarlingQualityChecksFail": (
+        # Every API process reports the same checks; those of both severities count.
+        Case(
+            "10m",
+            {
+                **{_failed_checks(api, severity): "1x20" for api in "ab" for severity in ("error", "warning")},
+                _failed_checks("a", "error", "shop"): "0x20",
+            },
+            {**JOB, "workspace": "acme", "kind": "view"},
+            "2",
+        ),
+        Case("10m", {_failed_checks("a", "error"): "1x3 0x20"}),
     ),
     "StarlingAvailabilityBurnsFast": (
         Case("65m", _long_requests("0+1x80", "0+100x80"), JOB),
