@@ -13,11 +13,13 @@ from starling_api.sql.runs import RunRow
 from starling_api.sql.store import CassandraRuns
 from starling_common.cassandra.database import Database
 from starling_common.cassandra.read_models import EVENT_TYPE
-from starling_common.kafka.topics import AGGREGATES
+from starling_common.kafka.topics import AGGREGATES, PRODUCTS
 from starling_common.settings import Clock
 from starling_common.testing import own_keyspace
+from starling_common.values import record_key
 from starling_common.wire import Registry
 from starling_rules.sql.runs import ScheduledSql, run_id
+from starling_spark.jobs.sql_traits import products
 from starling_spark.jobs.sql_traits.job import Limits, Place, SqlTraitJob, Stores
 from starling_spark.jobs.sql_traits.results import TABLE, Target
 from starling_spark.jobs.sql_traits.store import TRAITS, VIEWS, Computed, Run, RunStore
@@ -81,12 +83,15 @@ class Rig:
         self.queue = CassandraRuns(database)
         self.views = CassandraRuns(database, VIEWS)
         self.store = RunStore(database)
-        topic, dlq = topics.prefix + AGGREGATES, topics.prefix + DLQ
-        self._topics, url = topics, topics.stack.registry_url
+        topic, dlq, listed = (topics.prefix + name for name in (AGGREGATES, DLQ, PRODUCTS))
+        self.topics, url = topics, topics.stack.registry_url
         self._codec = Registry(url).codec(topic, "AggregateComputed")
-        wire = topic_schemas(Registry(url), url, [(topic, "AggregateComputed"), (dlq, "DeadLetter")])
+        records = [(topic, "AggregateComputed"), (dlq, "DeadLetter"), (listed, "ProductListed")]
+        wire = topic_schemas(Registry(url), url, records)
         target = Target(topics.stack.brokers, topic, wire, Letters("profiles", dlq, wire))
-        self.place = Place(self.lake.name("x").split(".")[1], target, Clock.EVENT, 72.0)
+        listing = products.Listing(topics.stack.brokers, listed, wire)
+        self.products = products.Products(spark, self.lake, listing, 72.0)
+        self.place = Place(self.lake.name("x").split(".")[1], target, listing, Clock.EVENT, 72.0)
         self._read = 0
         self._clock = 0
 
@@ -122,9 +127,15 @@ class Rig:
     def view(self, key: str, workspace: str = "acme") -> RunRow:
         return next(row for row in self.views.of(workspace) if row.key == key)
 
+    def list_products(self, *listed: dict[str, Any], workspace: str = "acme") -> None:
+        for one in listed:
+            record = {"workspace": workspace, "category": None, "price": None, "brand": None, "name": None, "listed_at": 1} | one
+            self.topics.send(PRODUCTS, record_key(workspace, one["product_id"]), record)
+        self.topics.flush()
+
     def published(self, number: int) -> list[dict[str, Any]]:
         """Return the next records of the topic."""
-        found = self._topics.read(AGGREGATES, self._read, self._read + number)
+        found = self.topics.read(AGGREGATES, self._read, self._read + number)
         self._read += number
         records = [self._codec.decode(value) for _, value in found]
         assert [key for key, _ in found] == [f"{one['workspace']}/{one['user_id']}".encode() for one in records]
@@ -137,7 +148,7 @@ class Rig:
 @contextmanager
 def opened_rig(spark: SparkSession, stack: Stack) -> Iterator[Rig]:
     """Yield a rig; its topics, keyspace and connections end with the block."""
-    topics = Topics(stack, (AGGREGATES, DLQ))
+    topics = Topics(stack, (AGGREGATES, DLQ, PRODUCTS))
     topics.deploy()
     with own_keyspace(stack.cassandra) as cassandra:
         made = Rig(spark, topics, Database(cassandra))

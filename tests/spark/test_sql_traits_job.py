@@ -13,9 +13,11 @@ import pandas as pd
 import pytest
 from pyspark.sql import SparkSession, functions
 
+from starling_common.kafka.topics import PRODUCTS
 from starling_common.values import deterministic_id
 from starling_rules.sql.event_types import Property
 from starling_rules.sql.runs import ACTIVE, FAILED, REFUSED
+from starling_spark.jobs.sql_traits import products
 from starling_spark.jobs.sql_traits.job import PINNING, Limits
 from starling_spark.jobs.sql_traits.plan import PlanRefused, check_plan
 from starling_spark.jobs.sql_traits.store import VIEWS
@@ -298,6 +300,60 @@ def test_an_account_has_the_traits_of_its_last_group_call(rig: Rig) -> None:
     assert rig.perform() == {ACTIVE: 1}
     found = {one["user_id"]: json.loads(one["value"]) for one in rig.published(4)}
     assert found == {"ann": "iron", "bob": "iron", "cid": "iron", "dan": "gold"}
+
+
+def test_products_are_those_that_the_catalog_lists_at_the_begin_of_the_run(rig: Rig) -> None:
+    def bought(user: str, product: str) -> dict[str, Any]:
+        return {**event(user, 1, 5), "properties": json.dumps({"product_id": product})}
+
+    buyers = {"ann": "1", "bob": "2", "cid": "3", "dan": "4", "eve": "5"}
+    rig.add("behaviour_events", [bought(user, product) for user, product in buyers.items()])
+    rig.list_products({"product_id": "1", "category": "hats"}, {"product_id": "2", "category": "hats", "listed_at": 1_000})
+    rig.list_products({"product_id": "2", "category": "shoes", "price": 42.5, "listed_at": 2_000}, {"product_id": "3"})
+    rig.list_products({"product_id": "4", "category": "hats"}, {"product_id": "5", "category": "bags"})
+    rig.list_products({"product_id": "4", "category": "foreign"}, workspace="shop")
+    rig.topics.send_bytes(PRODUCTS, None, b"acme/4")
+    rig.topics.send_bytes(PRODUCTS, b"unreadable", b"acme/5")
+    rig.topics.flush()
+    joined = (
+        "SELECT e.user_id, get_json_object(p.properties, '$.category') AS value FROM events e "
+        "JOIN products p ON p.product_id = get_json_object(e.properties, '$.product_id')"
+    )
+    rig.ordered("category", joined)
+    rig.ordered_view("listed", "SELECT product_id, properties, unix_millis(updated_at) AS at_ms FROM products")
+    assert rig.perform() == {ACTIVE: 2}
+    assert rig.row("category").scanned_bytes
+    assert {one["user_id"]: one["value"] for one in rig.published(3)} == {"ann": '"hats"', "bob": '"shoes"', "eve": '"bags"'}
+    rows = view_lake(rig.spark, "acme").rows("listed").collect()
+    assert {row["product_id"]: (json.loads(row["properties"]), row["at_ms"]) for row in rows} == {
+        "1": ({"category": "hats"}, 1),
+        "2": ({"category": "shoes", "price": 42.5}, 2_000),
+        "3": ({}, 1),
+        "5": ({"category": "bags"}, 1),
+    }
+
+    # The tables of a run stay as they are; the next run reads the products of its own begin.
+    with pinned(rig.lake, PINNING) as lake:
+        tables = pinned_tables(lake, "acme")
+        rig.topics.send_bytes(PRODUCTS, None, b"acme/1")
+        rig.list_products({"product_id": "4", "category": "coats"})
+        rig.products.refresh()
+        assert sorted(row["product_id"] for row in tables["products"].collect()) == ["1", "2", "3", "5"]
+    written = rig.lake.snapshot(products.TABLE)
+    rig.products.refresh()
+    assert rig.lake.snapshot(products.TABLE) == written  # the topic has not changed
+    rig.ordered("category", joined)
+    assert rig.perform() == {ACTIVE: 1}
+    assert {one["user_id"]: one["value"] for one in rig.published(2)} == {"ann": None, "dan": '"coats"'}
+
+
+@pytest.mark.long
+def test_a_run_whose_products_cannot_be_read_fails(rig: Rig) -> None:
+    rig.place = replace(rig.place, listing=rig.place.listing._replace(topic="nowhere"))
+    rig.ordered("spent", SPENT)
+    rig.ordered_view("listed", "SELECT product_id FROM products")
+    assert rig.perform() == {ACTIVE: 1, FAILED: 1}
+    assert str(rig.view("listed").message).startswith("nowhere: ")
 
 
 def test_values_are_json(spark: SparkSession) -> None:

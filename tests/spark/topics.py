@@ -51,8 +51,9 @@ class Topics:
             self.send(topic, key, CODECS[topic].decode(value))
         self.flush()
 
-    def send_bytes(self, topic: str, value: bytes) -> None:
-        self._producer.produce(self.prefix + topic, value)
+    def send_bytes(self, topic: str, value: bytes | None, key: bytes | None = None) -> None:
+        """`value` None: the record deletes the key."""
+        self._producer.produce(self.prefix + topic, value, key)
 
     def into_lake(self, spark: SparkSession, lake: Lake | None = None, *, forget: bool = True) -> Lake:
         """All events so far go into a lake, and out of their topics, as after their time there, unless these are to keep them."""

@@ -57,6 +57,10 @@ ACCEPTED = [
     "SELECT user_id, sum(CAST(get_json_object(properties, '$.n') AS DECIMAL(10, 2))) AS value FROM events GROUP BY user_id",
     "SELECT user_id, date_trunc('MONTH', max(event_time)) AS value FROM events WHERE name LIKE 'Order%' GROUP BY user_id",
     "SELECT user_id, name || '!' AS value FROM events WHERE kind = 'track' AND name <> ''",
+    (
+        "SELECT e.user_id, max(CAST(get_json_object(p.properties, '$.price') AS DOUBLE)) AS value FROM events e JOIN products p "
+        "ON p.product_id = get_json_object(e.properties, '$.product_id') WHERE p.updated_at < :as_of GROUP BY e.user_id"
+    ),
     "SELECT `user_id`, 'it''s; -- no comment, /* none */' AS `value` FROM `events`",
 ]
 
@@ -214,6 +218,8 @@ REFUSED = [
     (ok("origin_offset"), "unknown_column"),
     (ok("e.workspace", "FROM events e"), "unknown_column"),
     (ok("p.name", "FROM events e JOIN profiles p ON p.user_id = e.user_id"), "unknown_column"),
+    (ok("p.price", "FROM events e JOIN products p ON p.product_id = e.event_id"), "unknown_column"),
+    (ok("product_id"), "unknown_column"),
     (ok("x.name", "FROM events e"), "unknown_column"),
     (ok("_metadata"), "unknown_column"),
     (ok("e._metadata.file_path", "FROM events e"), None),
@@ -264,7 +270,7 @@ def test_an_error_names_line_column_and_cure() -> None:
     found = sql_errors(sql)
     assert [(one.code, one.line, one.column) for one in found] == [("unknown_column", 1, 19), ("unknown_table", 2, 20)]
     assert "event_time" in found[0].cure
-    assert found[1].cure == "one of events, profiles, membership_changes, accounts"
+    assert found[1].cure == "one of events, profiles, membership_changes, accounts, products"
     assert sql_errors("SELECT user_id, now() AS value FROM events")[0].cure == ":as_of"
 
 

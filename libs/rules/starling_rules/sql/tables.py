@@ -7,6 +7,7 @@ EVENTS: Final = "events"
 PROFILES: Final = "profiles"
 MEMBERSHIP_CHANGES: Final = "membership_changes"
 ACCOUNTS: Final = "accounts"
+PRODUCTS: Final = "products"
 
 TABLES: Final[Mapping[str, tuple[str, ...]]] = {
     EVENTS: (
@@ -15,6 +16,7 @@ TABLES: Final[Mapping[str, tuple[str, ...]]] = {
     PROFILES: ("user_id", "anonymous_ids", "traits", "group_id", "updated_at"),
     MEMBERSHIP_CHANGES: ("user_id", "segment_key", "segment_version", "status", "sequence", "effective_at"),
     ACCOUNTS: ("account_id", "traits", "updated_at"),
+    PRODUCTS: ("product_id", "properties", "updated_at"),
 }  # fmt: skip
 """Table -> its columns. `properties`, `context` and `traits` are JSON texts; the times are timestamps."""
 

@@ -20,14 +20,17 @@ from pyspark.errors import AnalysisException, ParseException, PySparkException, 
 from pyspark.sql import DataFrame, SparkSession
 
 from starling_common.cassandra.read_models import COMPUTED_TRAIT, VIEW
+from starling_common.kafka.clients import BrokerUnavailable
 from starling_common.settings import Clock
 from starling_common.telemetry.logs import log
 from starling_common.time.instants import wall_clock_ms
 from starling_rules.sql.event_types import with_event_types
 from starling_rules.sql.runs import ACTIVE, FAILED, MAX_ATTEMPTS, REFUSED, WAITING
 from starling_rules.sql.statement import AS_OF, sql_errors, tables_read
+from starling_rules.sql.tables import PRODUCTS
 from starling_spark.jobs.sql_traits.checking import CheckFailed, Checking
 from starling_spark.jobs.sql_traits.plan import PlanRefused, check_plan, scanned_bytes
+from starling_spark.jobs.sql_traits.products import Listing, Products
 from starling_spark.jobs.sql_traits.quality import QualityResults
 from starling_spark.jobs.sql_traits.results import Results, Target
 from starling_spark.jobs.sql_traits.store import Computed, Run, RunStore, Stored
@@ -63,6 +66,7 @@ class Place:
 
     namespace: str
     target: Target
+    listing: Listing
     clock: Clock
     orphan_hours: float
     keep_hours: float = 72.0
@@ -118,6 +122,7 @@ class SqlTraitJob:
         self._place = place
         self._limits = limits
         lake = Lake(spark, place.namespace)
+        self._products = Products(spark, lake, place.listing, place.orphan_hours)
         self._outputs: Sequence[tuple[RunStore, Output]] = (
             (stores.traits, Results(spark, lake, place.target, limits.max_users, place.orphan_hours)),
             (stores.views, ViewTables(spark, limits.max_rows, place.keep_hours, place.orphan_hours)),
@@ -155,6 +160,7 @@ class SqlTraitJob:
             for _, output in self._outputs:
                 output.maintain()
             self._quality.maintain()
+            self._products.maintain()
         return states
 
     def stop(self) -> None:
@@ -213,6 +219,8 @@ class SqlTraitJob:
         checking = Checking(run, VIEW if output.is_view else COMPUTED_TRAIT, store, self._quality)
         session = self._session(run)
         try:
+            if PRODUCTS in read:
+                self._products.refresh()
             used = [one for one in event_types if one.table in read]
             with pinned(Lake(session, self._place.namespace), self._place.pinning) as lake:
                 tables = pinned_tables(lake, run.workspace, used)
@@ -229,7 +237,7 @@ class SqlTraitJob:
             raise NotRun(REFUSED, _place(error, run.sql) + first_cause(error)) from error
         except CheckFailed as error:
             raise NotRun(FAILED, str(error)) from error
-        except (PySparkException, Py4JError, NoTables) as error:
+        except (PySparkException, Py4JError, NoTables, BrokerUnavailable) as error:
             raise NotRun(FAILED, _place(error, run.sql) + first_cause(error)) from error
         if stored.problem is not None:
             raise NotRun(REFUSED, stored.problem)

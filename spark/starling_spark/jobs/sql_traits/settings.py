@@ -4,7 +4,7 @@ from typing import Annotated
 
 from pydantic import Field
 
-from starling_common.kafka.topics import AGGREGATES
+from starling_common.kafka.topics import AGGREGATES, PRODUCTS
 from starling_common.settings import Cassandra
 from starling_spark.lakehouse.settings import LakeSettings
 
@@ -32,4 +32,5 @@ class SqlTraitsSettings(LakeSettings):
         int, Field(ge=1, le=36_500, description="how long the outcome of checks stays in the table quality_results")
     ] = 90
     sql_traits_aggregates_topic: Annotated[str, Field(description="topic of the computed values")] = AGGREGATES
+    sql_traits_products_topic: Annotated[str, Field(description="topic of the product catalog")] = PRODUCTS
     sql_traits_dead_letters_topic: Annotated[str, Field(description="topic of the dead letters")] = "profiles.dlq"

@@ -8,7 +8,8 @@ from pyspark.sql import Column, DataFrame, functions
 from starling_common.settings import Clock
 from starling_common.time.instants import wall_clock_ms
 from starling_rules.sql.event_types import COLUMNS, EventType
-from starling_rules.sql.tables import ACCOUNTS, EVENTS, MEMBERSHIP_CHANGES, PROFILES, TABLES
+from starling_rules.sql.tables import ACCOUNTS, EVENTS, MEMBERSHIP_CHANGES, PRODUCTS, PROFILES, TABLES
+from starling_spark.jobs.sql_traits import products
 from starling_spark.jobs.sql_traits.typed import typed
 from starling_spark.lakehouse.iceberg import Lake
 from starling_spark.lakehouse.in_force import event_rows
@@ -18,6 +19,7 @@ SOURCES: Final[Mapping[str, str]] = {
     EVENTS: "behaviour_events",
     PROFILES: "profile_changes",
     MEMBERSHIP_CHANGES: "membership_changes",
+    PRODUCTS: products.TABLE,
 }
 """Table of a statement -> the table of the lake that it reads."""
 
@@ -35,12 +37,11 @@ def pinned_tables(lake: PinnedLake, workspace: str, event_types: Iterable[EventT
     if missing:
         raise NoTables(f"the lake has no table {missing[0]} yet: start the job `lake`")
     changes = _events(lake, SOURCES[PROFILES], workspace)
-    table = SOURCES[MEMBERSHIP_CHANGES]
     found = {
         EVENTS: _events(lake, SOURCES[EVENTS], workspace),
         PROFILES: _newest(changes),
         ACCOUNTS: _accounts(changes),
-        MEMBERSHIP_CHANGES: lake.rows(table).where(_is_in(workspace)),
+        **{name: lake.rows(SOURCES[name]).where(_is_in(workspace)) for name in (MEMBERSHIP_CHANGES, PRODUCTS)},
     }
     tables = {name: rows.select(*TABLES[name]) for name, rows in found.items()}
     return tables | {one.table: _of_type(tables[EVENTS], one) for one in event_types}

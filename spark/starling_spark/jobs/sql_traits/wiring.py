@@ -7,6 +7,7 @@ from typing import Final
 from starling_common.cassandra.database import Database
 from starling_common.wire import Registry
 from starling_spark.jobs.sql_traits.job import Limits, Place, SqlTraitJob, Stores
+from starling_spark.jobs.sql_traits.products import Listing
 from starling_spark.jobs.sql_traits.results import Target
 from starling_spark.jobs.sql_traits.settings import SqlTraitsSettings
 from starling_spark.jobs.sql_traits.store import VIEWS, RunStore
@@ -31,7 +32,7 @@ def sql_trait_job(settings: SqlTraitsSettings) -> Iterator[SqlTraitJob]:
     with locked_warehouse(local_warehouse(settings), _LOCK):
         place = Place(
             settings.lake_namespace,
-            _target(settings),
+            *_topics(settings),
             settings.clock,
             settings.lake_orphan_hours,
             settings.lake_keep_hours,
@@ -48,8 +49,9 @@ def sql_trait_job(settings: SqlTraitsSettings) -> Iterator[SqlTraitJob]:
             database.close()
 
 
-def _target(settings: SqlTraitsSettings) -> Target:
+def _topics(settings: SqlTraitsSettings) -> tuple[Target, Listing]:
     topic, letters = settings.sql_traits_aggregates_topic, settings.sql_traits_dead_letters_topic
-    records = [(topic, "AggregateComputed"), (letters, "DeadLetter")]
+    products, brokers = settings.sql_traits_products_topic, settings.kafka.brokers
+    records = [(topic, "AggregateComputed"), (letters, "DeadLetter"), (products, "ProductListed")]
     wire = topic_schemas(Registry(settings.registry.url), settings.registry.url, records)
-    return Target(settings.kafka.brokers, topic, wire, Letters(_STAGE, letters, wire))
+    return Target(brokers, topic, wire, Letters(_STAGE, letters, wire)), Listing(brokers, products, wire)
