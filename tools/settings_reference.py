@@ -38,6 +38,7 @@ from starling_spark.jobs.sql_traits.settings import SqlTraitsSettings
 from starling_spark.jobs.trait_verify.settings import TraitVerifySettings
 from starling_spark.jobs.views.settings import ViewsSettings
 from starling_spark.lakehouse.settings import LakeSettings
+from starling_spark.lineage.settings import LineageSettings
 from starling_spark.lost_input import LostInputSettings
 from starling_spark.session.settings import SparkSettings
 from starling_stream.inspect.operations import OperationSettings
@@ -65,6 +66,7 @@ CONNECTIONS: Final[Mapping[type[BaseModel], str]] = {
     SecretKeys: "Keys of stored secrets",
     LinkKeys: "Keys of links",
     TraceSettings: "Traces",
+    LineageSettings: "Lineage",
     ScaledNormalizer: "Scaling of the normalizer",
     ScaledSegmenter: "Scaling of the segmenter",
     Email: "Mails",
@@ -261,6 +263,7 @@ _NESTED_NAMES: Final[Mapping[type[BaseModel], str]] = {
     SecretKeys: "SECRETS",
     LinkKeys: "LINKS",
     TraceSettings: "TRACES",
+    LineageSettings: "LINEAGE",
     ScaledNormalizer: "NORMALIZER",
     ScaledSegmenter: "SEGMENTER",
     Email: "EMAIL",

@@ -191,8 +191,9 @@ def distribution(requirement: str) -> str:
     return re.sub(r"[-_.]+", "-", re.split(r"[\[<>=]", requirement)[0]).lower()
 
 
+EXTRAS: Mapping[str, Sequence[str]] = PROJECT["project"]["optional-dependencies"]
 DIRECT: Mapping[str, str] = {
-    distribution(one): one for one in (*PROJECT["project"]["dependencies"], *PROJECT["project"]["optional-dependencies"]["traces"])
+    distribution(one): one for one in (*PROJECT["project"]["dependencies"], *EXTRAS["traces"], *EXTRAS["lineage"])
 }
 """The packages that the project itself requires, by name; others come with them."""
 

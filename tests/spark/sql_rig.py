@@ -26,6 +26,7 @@ from starling_spark.jobs.sql_traits.store import TRAITS, VIEWS, Computed, Run, R
 from starling_spark.kafka.codec import topic_schemas
 from starling_spark.kafka.sinks import Letters
 from starling_spark.lakehouse.iceberg import Lake
+from starling_spark.lineage.runs import OFF, Lineage
 from tests.conftest import Stack
 from tests.spark.topics import Topics
 
@@ -111,9 +112,15 @@ class Rig:
         assert self.queue.queue(trait, run, self._clock, before)
         return run
 
-    def perform(self, store: RunStore | None = None, limits: Limits = GENEROUS, views: RunStore | None = None) -> dict[str, int]:
+    def perform(
+        self,
+        store: RunStore | None = None,
+        limits: Limits = GENEROUS,
+        views: RunStore | None = None,
+        lineage: Lineage = OFF,
+    ) -> dict[str, int]:
         stores = Stores(store or self.store, views or RunStore(self.database, VIEWS))
-        return dict(SqlTraitJob(self.spark, stores, self.place, limits).run(lambda: False))
+        return dict(SqlTraitJob(self.spark, stores, self.place, limits, lineage).run(lambda: False))
 
     def row(self, key: str, workspace: str = "acme") -> RunRow:
         return next(row for row in self.queue.of(workspace) if row.key == key)

@@ -34,6 +34,7 @@ from starling_spark.kafka.sources import kafka_past
 from starling_spark.lakehouse.iceberg import Lake
 from starling_spark.lakehouse.schema.tables import TABLES, renamed
 from tests.conftest import Stack
+from tests.lineage_receiver import places, rows_of, sent_lineage
 from tests.spark.conftest import spark_settings
 
 PARTITIONS = 2
@@ -133,8 +134,19 @@ def test_the_life_of_a_report(
     instance.changed("poisoned", "s", 1, "2026-03-08T23:00:00Z", MEMBERSHIP)
     monkeypatch.setitem(spark.sparkContext.environment, "STARLING_FAILPOINT", "raise_in_decode:poisoned")
     out = tmp_path / "report"
-    counts = report(instance.source(spark), instance.settings, ReportRequest(UNTIL_MS, out.as_uri()))
+    with sent_lineage(instance.settings) as (lineage, receiver):
+        counts = report(instance.source(spark), instance.settings, ReportRequest(UNTIL_MS, out.as_uri()), lineage)
     assert counts == {"days": 5, "retention": 1, "overlap": 5, "unreadable": 2}
+    end = receiver.events()[-1]
+    assert (end["eventType"], end["run"]["facets"]["nominalTime"]["nominalStartTime"]) == (
+        "COMPLETE",
+        "2026-03-10T12:00:00.000+00:00",
+    )
+    topics = [instance.prefix + topic for topic in (MEMBERSHIP, MEMBERSHIP_STATE)]
+    assert places(end["inputs"]) == [(f"kafka://{instance.stack.brokers}", topic) for topic in topics]
+    keyspace = instance.settings.cassandra.keyspace
+    parquet = {str(out / part): counts[part] for part in ("days", "retention", "overlap")}
+    assert rows_of(end) == {f"{keyspace}.report_rows": 11, f"{keyspace}.report_runs": None} | parquet
     days = instance.queried("days")
     assert [(row["segment"], row["day"], row["size"], row["entries"], row["exits"]) for row in days["items"]] == [
         ("s", "2026-03-08", 1, 1, 0),

@@ -37,6 +37,7 @@ from starling_spark.kafka.sources import kafka_past
 from starling_spark.lakehouse.iceberg import Lake
 from starling_spark.lakehouse.schema.tables import TABLES, renamed
 from tests.conftest import Stack
+from tests.lineage_receiver import places, rows_of, sent_lineage
 from tests.spark.conftest import spark_settings
 
 DAY_MS = 86_400_000
@@ -215,8 +216,21 @@ def test_each_step_counts_once_wherever_it_is(spark: SparkSession, instance: Rep
     assert counts(out) == {"requested": 1, "sent": 1, "held_out": 1, "converted": 0}
     instance.forget(lake)
     instance.send(progress("m1", "CONVERTED", is_first=True, value=9.0))
-    report(instance.source(spark, lake), instance.settings, again)
+    with sent_lineage(instance.settings) as (lineage, receiver):
+        report(instance.source(spark, lake), instance.settings, again, lineage)
+        with pytest.raises(AnalysisException):
+            report(instance.source(spark), instance.settings, request, lineage)
     assert counts(out) == {"requested": 1, "sent": 1, "held_out": 1, "converted": 1}
+    start, end, _, failed = receiver.events()
+    assert [one["eventType"] for one in (start, end, failed)] == ["START", "COMPLETE", "FAIL"]
+    assert [name.rpartition("/")[2] for _, name in places(end["inputs"])] == [
+        instance.settings.report_topic_prefix + CAMPAIGN_PROGRESS,
+        "message_progress",
+    ]
+    assert end["inputs"][1]["facets"]["version"]["datasetVersion"]
+    assert rows_of(start) == {str(out / "funnel"): None, str(out / "lift"): None}
+    assert rows_of(end) == {str(out / "funnel"): 1, str(out / "lift"): 2}
+    assert "AnalysisException: [PATH_ALREADY_EXISTS]" in failed["run"]["facets"]["errorMessage"]["message"]
     lift = ds.dataset(out / "lift", format="parquet").to_table().to_pylist()
     assert [(row["variant"], row["people"], row["converted"], row["held_out_people"]) for row in lift] == [
         (None, 1, 1, 1),

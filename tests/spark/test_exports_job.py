@@ -11,6 +11,7 @@ from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from threading import Event
 from typing import Any
+from urllib.parse import urlsplit
 
 import psycopg
 import pyarrow.parquet as pq
@@ -29,6 +30,9 @@ from starling_spark.jobs.exports.settings import ExportSettings
 from starling_spark.jobs.exports.store import RunRow
 from starling_spark.lakehouse.iceberg import Lake
 from starling_spark.lakehouse.schema.tables import ORIGIN
+from starling_spark.lineage.runs import OFF, Lineage
+from tests.lineage_receiver import places, rows_of, sent_lineage
+from tests.spark.conftest import spark_settings
 
 PASSWORD = "planted-91c4-secret"
 WRONG = "planted-wrong-0d2e"
@@ -82,8 +86,12 @@ class Rig:
         )
 
     def job(self, **definitions: dict[str, Any]) -> ExportJob:
+        return self.reported(OFF, definitions)
+
+    def reported(self, lineage: Lineage, definitions: dict[str, dict[str, Any]]) -> ExportJob:
         found = {name: ExportDefinition(**definition) for name, definition in definitions.items()}
-        return ExportJob(self.spark, self.lake, Exports(found, dict.fromkeys(found, SecretStr(PASSWORD)), ""))
+        exports = Exports(found, dict.fromkeys(found, SecretStr(PASSWORD)), "")
+        return ExportJob(self.spark, self.lake, exports, lineage=lineage)
 
     def run(self, job: ExportJob, name: str = "one", *, from_start: bool = False) -> RunRow | None:
         return job.run([name], lambda: False, from_start=from_start)[name]
@@ -197,6 +205,39 @@ def test_profiles_computed_traits_and_tables_are_exported(rig: Rig) -> None:
     assert values == {("ann", "spent-30d"): None, ("ann", "shop"): "x", ("bob", "spent-30d"): "1"}
     assert sorted(one["origin_offset"] for one in rows("profile_changes")) == [0, 1, 2, 3]
     assert rows("profile_changes")[0]["changed"].startswith('["')
+
+
+def test_a_run_emits_what_it_reads_and_writes_and_why_it_failed(rig: Rig, tmp_path: Path) -> None:
+    with sent_lineage(spark_settings(tmp_path)) as (lineage, receiver):
+        bad = rig.to_postgres("memberships", "missing")
+        definitions = {"good": rig.to_files("memberships"), "bad": bad, "refused": rig.to_files("nothing")}
+        job = rig.reported(lineage, definitions)
+        rig.add("membership_changes", change("planted-ann", 1, 1), change("planted-bob", 1, 1))
+        assert [row.state for row in job.run(["good", "bad", "refused"], lambda: False).values() if row] == [
+            "done",
+            "failed",
+            "failed",
+        ]
+        snapshot = rig.lake.snapshot("membership_changes")
+    start, end, *others = receiver.events()
+    assert [one["eventType"] for one in (start, end, *others)] == ["START", "COMPLETE", "START", "FAIL", "START", "FAIL"]
+    assert [one["job"]["name"] for one in others] == ["exports.bad", "exports.bad", "exports.refused", "exports.refused"]
+    assert start["run"]["runId"] == end["run"]["runId"]
+    table = urlsplit(rig.lake.location("membership_changes")).path
+    for event in (start, end):
+        assert places(event["inputs"]) == [("file", table)]
+        assert places(event["outputs"]) == [("file", str(rig.directory / "memberships"))]
+    facets = end["inputs"][0]["facets"]
+    assert facets["version"]["datasetVersion"] == str(snapshot)
+    assert facets["symlinks"]["identifiers"][0]["name"] == f"{rig.lake.namespace}.membership_changes"
+    assert {one["name"] for one in facets["schema"]["fields"]} >= {"user_id", "segment_key", "origin_offset"}
+    assert end["outputs"][0]["facets"]["schema"]["fields"][0] == {"name": "workspace", "type": "string", "fields": []}
+    assert rows_of(end) == {str(rig.directory / "memberships"): 2}
+    message = others[1]["run"]["facets"]["errorMessage"]["message"]
+    assert message.startswith("SinkRefused: "), message
+    assert places(others[1]["outputs"]) == [(f"postgres://127.0.0.1:{rig.server.port}", f"postgres.{rig.schema}.missing")]
+    assert "BadSource" in others[3]["run"]["facets"]["errorMessage"]["message"]
+    assert "planted" not in "".join(receiver.bodies)
 
 
 @pytest.mark.long

@@ -30,10 +30,13 @@ from starling_local.postgres import USER, PostgresServer, postgres
 from starling_rules.imports import CANCELLED, DONE, FAILED, RUNNING, WAITING, ImportRequest
 from starling_rules.jdbc import JdbcSource, password_place
 from starling_spark.jobs.imports.jdbc import SHIPPED, JdbcAccess
-from starling_spark.jobs.imports.job import Databases, ImportJob, Target
+from starling_spark.jobs.imports.job import Databases, ImportJob, Outputs, Target
 from starling_spark.jobs.imports.store import ImportStore, Place, Progress
+from starling_spark.lineage.runs import OFF, Lineage
 from tests.conftest import Stack
 from tests.integration.ingest.edge_process import EdgeProcess, records, running
+from tests.lineage_receiver import places, rows_of, sent_lineage
+from tests.spark.conftest import spark_settings
 
 TRACK = "ingest.track"
 IDENTIFY = "ingest.identify"
@@ -82,10 +85,13 @@ class Imports:
         assert imports.replace(*place, row.request, row.request)
         assert imports.repeat(*place, row.request, deletions, 2)
 
-    def job(self, spark: SparkSession, write_key: str = "key", access: JdbcAccess | None = None) -> ImportJob:
+    def job(
+        self, spark: SparkSession, write_key: str = "key", access: JdbcAccess | None = None, lineage: Lineage = OFF
+    ) -> ImportJob:
         target = Target(self._cassandra, self._edge.url, write_key)
         databases = Databases(access or JdbcAccess(allow_private=True), SEALER)
-        return ImportJob(spark, self.store, lambda _: target, [self.directory.as_uri()], databases)
+        outputs = Outputs(self._stack.brokers, lineage)
+        return ImportJob(spark, self.store, lambda _: target, [self.directory.as_uri()], databases, outputs)
 
     def environment(self) -> dict[str, str]:
         return {
@@ -152,9 +158,19 @@ def test_rows_of_all_files_are_imported_once_and_the_others_are_rejected(
     (files / "a.csv").write_bytes(b"user,sum\nann,1\nzoe,2\n")
     again = "UPDATE {ks}.imports SET state = ? WHERE workspace = ? AND key = ? IF EXISTS"
     assert imports.database.write_if(again, (WAITING, *place))
-    imports.job(spark).run(lambda: False)
+    failing = imports.request("again", (tmp_path / "none").as_uri())
+    with sent_lineage(spark_settings(tmp_path)) as (lineage, receiver):
+        imports.job(spark, lineage=lineage).run(lambda: False)
     ids = imports.message_ids()
     assert (len(ids), len(set(ids))) == (4, 3)
+    ends = {one["job"]["name"]: one for one in receiver.events() if one["eventType"] != "START"}
+    end, failed = (ends[f"imports.{imports.workspace}.{one.key}"] for one in (place, failing))
+    assert (end["eventType"], failed["eventType"]) == ("COMPLETE", "FAIL")
+    assert places(end["inputs"]) == [("file", str(files))]
+    assert list(rows_of(end)) == [TRACK]
+    assert (rows_of(end)[TRACK] or 0) >= 3
+    assert "failed: " in failed["run"]["facets"]["errorMessage"]["message"]
+    assert not {"ann", "bob", "zoe"} & set("".join(receiver.bodies).replace('"', " ").split())
     assert imports.rejects(place) == [("b.csv", 2, "user", "id_too_long")]
 
 

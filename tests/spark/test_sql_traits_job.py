@@ -6,8 +6,10 @@ from collections.abc import Iterator, Sequence
 from contextlib import suppress
 from dataclasses import replace
 from datetime import UTC, datetime, timedelta
+from pathlib import Path
 from typing import Any
 from unittest.mock import ANY
+from urllib.parse import urlsplit
 
 import pandas as pd
 import pytest
@@ -28,6 +30,8 @@ from starling_spark.jobs.sql_traits.views import view_lake
 from starling_spark.lakehouse.iceberg import Lake
 from starling_spark.lakehouse.pinned import pinned
 from tests.conftest import Stack
+from tests.lineage_receiver import places, rows_of, sent_lineage
+from tests.spark.conftest import spark_settings
 from tests.spark.sql_rig import GENEROUS, SPENT, START, TEXT, Killed, KilledStore, Rig, columns, declared, event, opened_rig
 
 
@@ -115,6 +119,37 @@ def test_a_run_that_ends_the_job_each_time_fails_and_does_not_keep_others_from_r
     assert rig.perform() == {FAILED: 1, ACTIVE: 1}
     assert "ended 3 times" in str(rig.row("bad").message)
     assert len(rig.published(1)) == 1
+
+
+def test_runs_emit_their_statements_tables_and_records(rig: Rig, tmp_path: Path) -> None:
+    rig.add("behaviour_events", [event("planted-ann", 1, 5), event("planted-bob", 2, 7)])
+    per_user = "SELECT user_id, count(*) AS value FROM events WHERE user_id LIKE 'planted%' GROUP BY user_id"
+    rig.ordered("visits", per_user)
+    rig.ordered("wrong", "SELECT user_id, anonymous_ids AS value FROM profiles WHERE user_id = 'planted'")
+    rig.ordered_view("kinds", "SELECT kind, count(*) AS events FROM events GROUP BY kind")
+    with sent_lineage(spark_settings(tmp_path)) as (lineage, receiver):
+        assert rig.perform(lineage=lineage) == {ACTIVE: 2, REFUSED: 1}
+        snapshot = rig.lake.snapshot("behaviour_events")
+    ends = {one["job"]["name"]: one for one in receiver.events() if one["eventType"] != "START"}
+    assert {name: one["eventType"] for name, one in ends.items()} == {
+        "sql_traits.acme.visits": "COMPLETE",
+        "sql_traits.acme.wrong": "FAIL",
+        "sql_views.acme.kinds": "COMPLETE",
+    }
+    trait, view = ends["sql_traits.acme.visits"], ends["sql_views.acme.kinds"]
+    assert trait["job"]["facets"]["sql"]["query"].endswith("FROM events WHERE user_id LIKE ? GROUP BY user_id")
+    assert trait["run"]["facets"]["nominalTime"]["nominalStartTime"] == "2026-01-03T00:00:00.000+00:00"
+    events = urlsplit(rig.lake.location("behaviour_events")).path
+    for one in (trait, view):
+        assert places(one["inputs"]) == [("file", events)]
+        assert one["inputs"][0]["facets"]["version"]["datasetVersion"] == str(snapshot)
+    target = rig.place.target
+    assert places(trait["outputs"])[1] == (f"kafka://{target.brokers}", target.topic)
+    assert list(rows_of(trait).values()) == [2, 2]
+    assert list(rows_of(view).values()) == [1]
+    assert places(ends["sql_traits.acme.wrong"]["inputs"])[0][1].endswith("profile_changes")
+    assert "value is of the type array<string>" in ends["sql_traits.acme.wrong"]["run"]["facets"]["errorMessage"]["message"]
+    assert "planted" not in "".join(receiver.bodies)
 
 
 @pytest.mark.parametrize(

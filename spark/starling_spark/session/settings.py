@@ -7,6 +7,7 @@ from typing import Annotated
 from pydantic import Field
 
 from starling_common.settings import ServiceSettings
+from starling_spark.lineage.settings import LineageSettings
 
 CheckpointDir = Annotated[
     str,
@@ -33,6 +34,7 @@ class SparkSettings(ServiceSettings):
     spark_state_partitions: Annotated[int, Field(ge=1, le=1000, description="tasks with state; a change rebuilds the state")] = 2
     spark_state_memory_mb: Annotated[int, Field(ge=16, description="memory of RocksDB in MB, for the whole process")] = 128
     checkpoint_dir: CheckpointDir
+    lineage: LineageSettings = LineageSettings()
     failpoint: Annotated[
         str | None,
         Field(description="for tests: raise at a point of the job for records with a text, such as raise_in_decode:TEXT"),

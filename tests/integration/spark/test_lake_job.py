@@ -11,6 +11,7 @@ from starling_common.kafka.topics import BEHAVIOUR
 from starling_common.wire import Item
 from tests.conftest import Stack
 from tests.integration.spark.lake_instance import LakeInstance, behaviour, received
+from tests.lineage_receiver import LineageReceiver, places, rows_of
 
 UNKNOWN_SCHEMA_ID = 4_000_000_000
 TRACK = "ingest.track"
@@ -24,7 +25,14 @@ def lake(stack: Stack, tmp_path: Path) -> Iterator[LakeInstance]:
     made.remove()
 
 
-def test_the_life_of_a_lake(lake: LakeInstance) -> None:
+@pytest.fixture
+def receiver() -> Iterator[LineageReceiver]:
+    made = LineageReceiver()
+    yield made
+    made.close()
+
+
+def test_the_life_of_a_lake(lake: LakeInstance, receiver: LineageReceiver) -> None:
     """One process, step by step, and one that ends it: each start of Spark costs more than all that happens here."""
     good = lake.value(TRACK, received("track", {"event": "Order Completed", "properties": {"revenue": 1}}))
     unknown = struct.pack(">bI", 0, UNKNOWN_SCHEMA_ID) + good[5:]
@@ -36,7 +44,12 @@ def test_the_life_of_a_lake(lake: LakeInstance) -> None:
     lake.send(BEHAVIOUR, *old[:3])
     lake.send(BEHAVIOUR, *[lake.value(BEHAVIOUR, behaviour(name)) for name in ("poisoned", "beside it")])
     poisoned = lake.value(BEHAVIOUR, behaviour("poisoned too"))
-    with lake.running(STARLING_FAILPOINT="raise_in_write:poisoned") as service:
+    more = {
+        "STARLING_FAILPOINT": "raise_in_write:poisoned",
+        "STARLING_LINEAGE__URL": receiver.url,
+        "STARLING_LINEAGE__NAMESPACE": "prod",
+    }
+    with lake.running(ready=True, **more) as service:
         lake.settle(service)
         newer = lake.newer_writer(BEHAVIOUR, "region")
         lake.send(BEHAVIOUR, *[one for value in old[3:] for one in (value, newer.value(value, "eu"))], poisoned)
@@ -61,3 +74,23 @@ def test_the_life_of_a_lake(lake: LakeInstance) -> None:
     assert 'starling_lake_rows_total{table="behaviour_events"} 10.0' in metrics
     assert 'starling_spark_query_refused_total{code="poison",query="lake"} 2.0' in metrics
     assert 'starling_spark_query_processed_rows_per_second{query="lake"}' in metrics
+    assert "starling_lineage_dropped_total{" not in metrics
+    _its_run_is_reported(lake, receiver)
+
+
+def _its_run_is_reported(lake: LakeInstance, receiver: LineageReceiver) -> None:
+    start, *running, end = receiver.events()
+    assert (start["eventType"], end["eventType"], {one["eventType"] for one in running}) == ("START", "COMPLETE", {"RUNNING"})
+    assert {(one["job"]["namespace"], one["job"]["name"], one["run"]["runId"]) for one in receiver.events()} == {
+        ("prod", "lake", start["run"]["runId"])
+    }
+    assert (f"kafka://{lake.stack.brokers}", lake.prefix + BEHAVIOUR) in places(start["inputs"])
+    tables = {name.rpartition("/")[2]: namespace for namespace, name in places(start["outputs"])}
+    assert tables.items() >= {("behaviour_events", "file"), ("ingest_items", "file"), ("quarantine", "file")}
+    rows = {name.rpartition("/")[2]: count for name, count in rows_of(end).items()}
+    assert (rows["behaviour_events"], rows["ingest_items"]) == (10, 2)
+    positions = {one["name"]: one["inputFacets"] for one in end["inputs"]}[lake.prefix + BEHAVIOUR]["starling_positions"][
+        "partitions"
+    ]
+    sent = [place for place in lake.sent if place[0] == BEHAVIOUR]
+    assert sum(one["offset"] for one in positions) == len(sent)

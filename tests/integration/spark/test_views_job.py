@@ -6,10 +6,12 @@ from pathlib import Path
 import httpx
 import pytest
 
+from starling_common.kafka.topics import BEHAVIOUR
 from starling_common.testing import eventually, own_keyspace
 from tests.conftest import Stack
 from tests.integration.spark.lake_instance import PATIENCE_SECONDS
 from tests.integration.spark.views_instance import ViewsInstance
+from tests.lineage_receiver import in_file, places, rows_of
 
 HOUR_MS = 3_600_000
 NOON_MS = 1_700_049_600_000
@@ -33,9 +35,10 @@ def test_the_life_of_a_view(instance: ViewsInstance) -> None:
     instance.send(b"broken")
     instance.order(NOON_MS, {"product_id": "poison", "revenue": 3, "quantity": 1})
     # The first process ends at the order that makes the view raise; the next one finds it.
-    with instance.running(ready=False, STARLING_FAILPOINT="raise_in_rows:poison") as failing:
+    lines = (instance.directory / "lineage.jsonl").as_uri()
+    with instance.running(ready=False, STARLING_FAILPOINT="raise_in_rows:poison", STARLING_LINEAGE__URL=lines) as failing:
         assert eventually(failing.process.poll, PATIENCE_SECONDS) not in {None, 0}
-    with instance.running(STARLING_FAILPOINT="raise_in_rows:poison") as service:
+    with instance.running(STARLING_FAILPOINT="raise_in_rows:poison", STARLING_LINEAGE__URL=lines) as service:
         instance.settle(service)
         noon, evening = "2023-11-15T12:00:00.000Z", "2023-11-15T18:00:00.000Z"
         first = {(noon, "p", "Berlin"): (10, 2), (evening, "p", "Berlin"): (0.1, 1), (evening, "q", "Berlin"): (2, 1)}
@@ -55,3 +58,18 @@ def test_the_life_of_a_view(instance: ViewsInstance) -> None:
         assert instance.letters() == {"bad_framing", "poison"}
         assert 'starling_spark_query_state_rows{query="sales_by_product_region"} 5.0' in metrics
         assert service.stop() == 0
+    _its_runs_are_reported(instance)
+
+
+def _its_runs_are_reported(instance: ViewsInstance) -> None:
+    events = in_file(instance.directory / "lineage.jsonl")
+    assert {one["job"]["name"] for one in events} == {"views.sales_by_product_region"}
+    ends = [one for one in events if one["eventType"] not in {"START", "RUNNING"}]
+    assert [one["eventType"] for one in ends] == ["FAIL", "COMPLETE"]
+    assert "StreamingQueryException" in ends[0]["run"]["facets"]["errorMessage"]["message"]
+    assert places(ends[1]["inputs"]) == [(f"kafka://{instance.stack.brokers}", instance.prefix + BEHAVIOUR)]
+    assert sum(one["offset"] for one in ends[1]["inputs"][0]["inputFacets"]["starling_positions"]["partitions"]) == sum(
+        instance.ends.values()
+    )
+    assert (rows_of(ends[1])[f"{instance.cassandra.keyspace}.view_rows"] or 0) >= 5
+    assert "Berlin" not in str(events)

@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from starling_common.kafka.topics import BEHAVIOUR
+from starling_common.kafka.topics import BACKFILL_STATES, BEHAVIOUR
 from starling_common.outcome import Done
 from starling_common.settings import Clock
 from starling_rules.backfills import EVERYWHERE, Backfill, Part, to_json
@@ -17,6 +17,9 @@ from starling_rules.ledger import CANCELLED, DONE, FAILED, PARTITION, PAUSED, RE
 from starling_spark.jobs.backfill.job import BackfillDependencies, BackfillJob
 from starling_spark.jobs.backfill.planning import Assignment
 from starling_spark.jobs.backfill.positions import Cut
+from starling_spark.lineage.datasets import Flow, kafka_topics
+from starling_spark.lineage.runs import OFF, Lineage, State
+from starling_spark.lineage.runs import Event as LineageEvent
 
 
 @dataclass
@@ -76,8 +79,9 @@ class World:
     def give_up(self) -> None:
         self.given_up += 1
 
-    def job(self) -> BackfillJob:
-        return BackfillJob(BackfillDependencies(self, self, self.cuts, self.fold, self.give_up, 1, Clock.EVENT, 1, 5))  # type: ignore[arg-type]
+    def job(self, lineage: Lineage = OFF) -> BackfillJob:
+        found = BackfillDependencies(self, self, self.cuts, self.fold, self.give_up, 1, Clock.EVENT, 1, 5, the_flow, lineage)  # type: ignore[arg-type]
+        return BackfillJob(found)
 
     def cuts(self) -> list[Cut]:
         return [Cut(number, {BEHAVIOUR: self.stands_at}, {BEHAVIOUR: 0}, 5) for number in range(4)]
@@ -86,6 +90,10 @@ class World:
         """The only one."""
         (run,) = self.runs_now.values()
         return run
+
+
+def the_flow() -> Flow:
+    return Flow((), kafka_topics("kafka-0:9092", BACKFILL_STATES))
 
 
 def killed_at(number: int, world: World) -> Callable[[int], None]:
@@ -194,6 +202,27 @@ def test_a_stop_leaves_it_to_the_next_start() -> None:
     assert world.run().state == RUNNING
     world.job().run(Event())
     assert world.run().state == DONE
+
+
+def test_runs_emit_their_ends() -> None:
+    events: list[LineageEvent] = []
+    world, stopping, lineage = World(), Event(), Lineage(events.append)
+    world.define("buyers")
+    world.stands_at = 100
+    world.meanwhile = killed_at(2, world)
+    with pytest.raises(RuntimeError):
+        world.job(lineage).run(stopping)
+    world.meanwhile = lambda _number: stopping.set()
+    world.job(lineage).run(stopping)
+    world.meanwhile = lambda _number: None
+    world.job(lineage).run(Event())
+    ends = [(one.state, one.error, one.flow.outputs[0].rows) for one in events if one.state != State.START]
+    assert ends == [
+        (State.FAIL, "RuntimeError: killed", None),
+        (State.ABORT, None, ends[1][2]),
+        (State.COMPLETE, None, 400),
+    ]
+    assert {one.job.name for one in events} == {"backfill"}
 
 
 def test_what_came_in_meanwhile_is_gathered_by_passes_that_get_shorter() -> None:

@@ -1,8 +1,9 @@
 """Edge: one report, from the feed to Parquet and to the rows that the API serves."""
 
 import time
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from functools import partial
 
 from pyspark.sql import DataFrame, functions
 
@@ -11,11 +12,14 @@ from starling_common.kafka.topics import MEMBERSHIP, MEMBERSHIP_STATE
 from starling_common.telemetry.logs import log
 from starling_common.time.instants import wall_clock_micros
 from starling_common.time.timezones import Timezones
-from starling_spark.history.feed import FeedRead, FeedSource, feed_read
+from starling_spark.history.feed import LAKE_TABLE, FeedRead, FeedSource, feed_read
 from starling_spark.history.memberships import membership_changes, stays
 from starling_spark.jobs.audience_report.settings import AudienceReportSettings
 from starling_spark.jobs.audience_report.store import DAYS, OVERLAP, RETENTION, Run, insert, switch
 from starling_spark.jobs.audience_report.transform import Calendar, days, overlap, retention
+from starling_spark.lakehouse.lineage import table_datasets
+from starling_spark.lineage.datasets import Dataset, Flow, cassandra_tables, files, kafka_topics
+from starling_spark.lineage.runs import OFF, JobName, Lineage
 
 
 @dataclass(frozen=True, slots=True)
@@ -27,18 +31,41 @@ class ReportRequest:
     overwrite: bool = False
 
 
-def report(source: FeedSource, settings: AudienceReportSettings, request: ReportRequest) -> Mapping[str, int]:
+def report(
+    source: FeedSource, settings: AudienceReportSettings, request: ReportRequest, lineage: Lineage = OFF
+) -> Mapping[str, int]:
     """Compute and write all parts, and return the number of rows of each, and of records that could not be read (`unreadable`).
 
     Raises: the error of a failed task, such as DatabaseUnavailable; AnalysisException when `out` exists.
     """
     topics = [settings.report_topic_prefix + topic for topic in (MEMBERSHIP, MEMBERSHIP_STATE)]
-    with feed_read(source, topics) as feed:
-        changes = membership_changes(feed.changes, request.until_ms).cache()
-        try:
-            return {**_written(changes, feed, settings, request), "unreadable": feed.unreadable}
-        finally:
-            changes.unpersist()
+    inputs = partial(_inputs, source, topics)
+    with lineage.run(JobName("audience_report"), lambda: Flow(inputs(), _outputs(settings, request, {}))) as run:
+        run.computes(request.until_ms)
+        with feed_read(source, topics) as feed:
+            changes = membership_changes(feed.changes, request.until_ms).cache()
+            try:
+                counts = _written(changes, feed, settings, request)
+            finally:
+                changes.unpersist()
+        run.knows(lambda: Flow((), _outputs(settings, request, counts)))
+        return {**counts, "unreadable": feed.unreadable}
+
+
+def _inputs(source: FeedSource, topics: Sequence[str]) -> tuple[Dataset, ...]:
+    lake = () if source.lake is None else table_datasets(source.lake, LAKE_TABLE)
+    return (*kafka_topics(source.brokers, *topics), *lake)
+
+
+def _outputs(settings: AudienceReportSettings, request: ReportRequest, counts: Mapping[str, int]) -> tuple[Dataset, ...]:
+    """Return the tables and the directories of a report. `counts`: rows by part."""
+    place = settings.cassandra
+    rows, runs = cassandra_tables(place.contact_points, place.port, place.keyspace, "report_rows", "report_runs")
+    rows = rows._replace(rows=sum(counts.values()) if counts else None)
+    if request.out is None:
+        return rows, runs
+    parquet = (files(f"{request.out.rstrip('/')}/{part}")._replace(rows=counts.get(part)) for part in (DAYS, RETENTION, OVERLAP))
+    return rows, runs, *parquet
 
 
 def _written(changes: DataFrame, feed: FeedRead, settings: AudienceReportSettings, request: ReportRequest) -> Mapping[str, int]:

@@ -7,6 +7,7 @@ from dataclasses import dataclass, replace
 from threading import Event
 from typing import Final
 
+from starling_common.kafka.topics import BACKFILL_STATES
 from starling_common.settings import Clock
 from starling_common.telemetry.logs import log
 from starling_common.time.instants import wall_clock_micros
@@ -15,6 +16,8 @@ from starling_spark.jobs.backfill.planning import Assignment, Wanted, assignment
 from starling_spark.jobs.backfill.positions import Cut
 from starling_spark.jobs.backfill.records import Reporter
 from starling_spark.jobs.backfill.topics import BackfillTopics
+from starling_spark.lineage.datasets import Flow
+from starling_spark.lineage.runs import OFF, Describe, JobName, Lineage
 
 _POLL_SECONDS: Final = 0.5
 
@@ -22,7 +25,7 @@ _POLL_SECONDS: Final = 0.5
 @dataclass(frozen=True, slots=True)
 class BackfillDependencies:
     """The dependencies of the job. `fold`: folds an assignment in a Spark worker; `at_once`: concurrent assignments;
-    `cuts`: the offsets of the segmenter; `tail_records`: as in the settings.
+    `cuts`: the offsets of the segmenter; `tail_records`: as in the settings; `flow`: what a run reads and writes.
     """
 
     known: BackfillTopics
@@ -34,6 +37,8 @@ class BackfillDependencies:
     clock: Clock
     slices: int
     tail_records: int
+    flow: Describe = Flow
+    lineage: Lineage = OFF
 
 
 class BackfillJob:
@@ -55,11 +60,21 @@ class BackfillJob:
             if run is not None and not _is_wanted(run, waiting):
                 self._end(run, CANCELLED)
             elif run is not None:
-                self._carry_out(run, stopping)
+                self._observed(run, stopping)
             elif waiting is not None and not _was_cancelled(known.runs().values(), waiting):
-                self._carry_out(self._planned(waiting, self._dependencies.cuts() if waiting.leaves else []), stopping)
+                self._observed(self._planned(waiting, self._dependencies.cuts() if waiting.leaves else []), stopping)
             else:
                 return
+
+    def _observed(self, run: Run, stopping: Event) -> None:
+        """Carry out a run, and emit its events."""
+        dependencies = self._dependencies
+        with dependencies.lineage.run(JobName("backfill"), dependencies.flow, stopping.is_set) as lineage:
+            lineage.computes(run.started_at // 1000)
+            ended = self._carry_out(run, stopping)
+            lineage.wrote({BACKFILL_STATES: ended.records_done})
+            if ended.state == CANCELLED or stopping.is_set():
+                lineage.abort()
 
     def _planned(self, waiting: Wanted, cuts: Iterable[Cut], base: Run | None = None) -> Run:
         """Return a new run up to the segmenter's current offsets, from the end of `base` if there is one."""
@@ -79,7 +94,8 @@ class BackfillJob:
         log(__name__).info("backfill_begun", run=run.name, definitions=dict(run.definitions), records=run.records_total)
         return run
 
-    def _carry_out(self, run: Run, stopping: Event) -> None:
+    def _carry_out(self, run: Run, stopping: Event) -> Run:
+        """Fold the unfinished partitions, and return the run as it was left."""
         dependencies = self._dependencies
         base = dependencies.known.runs().get(run.base or "")
         left = assignments(run, dependencies.known.definitions(), dependencies.clock, dependencies.slices, base)
@@ -105,6 +121,7 @@ class BackfillJob:
             self._end(run, CANCELLED)
         elif not stopping.is_set():
             self._finish_or_follow(run, base)
+        return run
 
     def _with_request(self, run: Run) -> Run:
         """Return the run in the state that an operator requested."""

@@ -8,7 +8,7 @@ from functools import partial
 
 from pyspark.sql import SparkSession
 
-from starling_common.kafka.topics import BACKFILLS, PROGRESS, SEGMENT_DEFINITIONS
+from starling_common.kafka.topics import BACKFILL_STATES, BACKFILLS, PROGRESS, SEGMENT_DEFINITIONS
 from starling_common.telemetry.logs import log
 from starling_common.wire import Codec, Registry
 from starling_rules.history import PAST
@@ -23,7 +23,11 @@ from starling_spark.jobs.backfill.records import Reporter
 from starling_spark.jobs.backfill.settings import BackfillSettings
 from starling_spark.jobs.backfill.topics import BackfillTopics
 from starling_spark.lakehouse.iceberg import Lake, iceberg_config
+from starling_spark.lakehouse.in_force import PAST_TABLES
+from starling_spark.lakehouse.lineage import table_datasets
 from starling_spark.lakehouse.pinned import pinning_of
+from starling_spark.lineage.datasets import Flow, kafka_topics
+from starling_spark.session.lineage import opened_lineage
 from starling_spark.session.spark import open_session
 
 
@@ -43,22 +47,33 @@ def backfill_job(settings: BackfillSettings) -> Iterator[BackfillJob]:
     try:
         reporter.start()  # before any topic is read: another job is fenced and publishes no more
         known.start()
-        yield BackfillJob(
-            BackfillDependencies(
+        lake = _lake_history(spark, settings)
+        with opened_lineage(settings) as lineage:
+            dependencies = BackfillDependencies(
                 known=known,
                 reporter=reporter,
                 cuts=partial(_cuts, settings, progress),
-                fold=in_a_worker(spark, worker, _lake_history(spark, settings), takes_all=settings.backfill_from_lake == "all"),
+                fold=in_a_worker(spark, worker, lake, takes_all=settings.backfill_from_lake == "all"),
                 give_up=spark.sparkContext.cancelAllJobs,
                 at_once=spark.sparkContext.defaultParallelism,
                 clock=settings.clock,
                 slices=settings.backfill_slices,
                 tail_records=settings.backfill_tail_records,
+                flow=partial(_flow, spark, settings),
+                lineage=lineage,
             )
-        )
+            yield BackfillJob(dependencies)
     finally:
         known.stop()
         spark.stop()
+
+
+def _flow(spark: SparkSession, settings: BackfillSettings) -> Flow:
+    """Return all topics and tables of the history, of which a run reads those that its segments need."""
+    brokers = settings.kafka.brokers
+    tables = PAST_TABLES.values() if settings.lake_warehouse else ()
+    lake = table_datasets(Lake(spark, settings.lake_namespace), *tables, versions=False) if tables else ()
+    return Flow((*kafka_topics(brokers, *PAST), *lake), kafka_topics(brokers, BACKFILL_STATES, BACKFILLS, SEGMENT_DEFINITIONS))
 
 
 def _lake_history(spark: SparkSession, settings: BackfillSettings) -> LakeHistory | None:

@@ -4,6 +4,7 @@ import time
 from collections import defaultdict
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
+from functools import partial
 from typing import Final
 
 from pyspark.sql import DataFrame, SparkSession
@@ -11,9 +12,12 @@ from pyspark.sql import DataFrame, SparkSession
 from starling_campaigns.lift import Arm, lift
 from starling_common.kafka.topics import CAMPAIGN_PROGRESS
 from starling_common.telemetry.logs import log
-from starling_spark.history.progress import ProgressSource, progress_read
+from starling_spark.history.progress import LAKE_TABLE, ProgressSource, progress_read
 from starling_spark.jobs.campaign_report.settings import CampaignReportSettings
 from starling_spark.jobs.campaign_report.transform import FUNNEL_KEY, arms, funnel
+from starling_spark.lakehouse.lineage import table_datasets
+from starling_spark.lineage.datasets import Dataset, Flow, files, kafka_topics
+from starling_spark.lineage.runs import OFF, JobName, Lineage
 
 FUNNEL: Final = "funnel"
 LIFT: Final = "lift"
@@ -31,18 +35,33 @@ class ReportRequest:
     overwrite: bool = False
 
 
-def report(source: ProgressSource, settings: CampaignReportSettings, request: ReportRequest) -> Mapping[str, int]:
+def report(
+    source: ProgressSource, settings: CampaignReportSettings, request: ReportRequest, lineage: Lineage = OFF
+) -> Mapping[str, int]:
     """Write both parts, and return the number of rows of each, and of records that could not be read (`unreadable`).
 
     Raises: the error of a failed task; AnalysisException when the directory exists.
     """
-    with progress_read(source, settings.report_topic_prefix + CAMPAIGN_PROGRESS) as progress:
-        parts = {
-            FUNNEL: funnel(progress.steps).sort(*FUNNEL_KEY),
-            LIFT: lifts(source.spark, arms(progress.steps)),
-        }
-        counts = {part: _write(rows, part, request) for part, rows in parts.items()}
+    topic = settings.report_topic_prefix + CAMPAIGN_PROGRESS
+    inputs = partial(_inputs, source, topic)
+    with lineage.run(JobName("campaign_report"), lambda: Flow(inputs(), _outputs(request, {}))) as run:
+        with progress_read(source, topic) as progress:
+            parts = {
+                FUNNEL: funnel(progress.steps).sort(*FUNNEL_KEY),
+                LIFT: lifts(source.spark, arms(progress.steps)),
+            }
+            counts = {part: _write(rows, part, request) for part, rows in parts.items()}
+        run.knows(lambda: Flow((), _outputs(request, counts)))
         return {**counts, "unreadable": progress.unreadable}
+
+
+def _inputs(source: ProgressSource, topic: str) -> tuple[Dataset, ...]:
+    lake = () if source.lake is None else table_datasets(source.lake, LAKE_TABLE)
+    return (*kafka_topics(source.brokers, topic), *lake)
+
+
+def _outputs(request: ReportRequest, counts: Mapping[str, int]) -> tuple[Dataset, ...]:
+    return tuple(files(f"{request.out.rstrip('/')}/{part}")._replace(rows=counts.get(part)) for part in (FUNNEL, LIFT))
 
 
 def lifts(spark: SparkSession, found: DataFrame) -> DataFrame:

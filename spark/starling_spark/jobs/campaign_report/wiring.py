@@ -10,6 +10,7 @@ from starling_spark.jobs.campaign_report.settings import CampaignReportSettings
 from starling_spark.kafka.codec import Wire, topic_schemas
 from starling_spark.lakehouse.iceberg import iceberg_config
 from starling_spark.lakehouse.pinned import reading
+from starling_spark.session.lineage import opened_lineage
 from starling_spark.session.spark import open_session
 
 
@@ -21,8 +22,8 @@ def run_report(settings: CampaignReportSettings, request: ReportRequest) -> Mapp
     wire = report_wire(settings)
     spark = open_session("campaign-report", settings, iceberg_config(settings) if settings.lake_warehouse else {})
     try:
-        with reading(spark, settings, "campaign-report") as lake:
-            return report(ProgressSource(spark, settings.kafka.brokers, wire, lake), settings, request)
+        with opened_lineage(settings) as lineage, reading(spark, settings, "campaign-report") as lake:
+            return report(ProgressSource(spark, settings.kafka.brokers, wire, lake), settings, request, lineage)
     finally:
         spark.stop()
 

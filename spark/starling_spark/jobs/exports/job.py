@@ -6,6 +6,7 @@ and a sink drops what it has. A run that fails leaves the position where it was.
 
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from functools import partial
 from typing import Final
 
 import pyarrow as pa
@@ -16,11 +17,15 @@ from pyspark.sql import DataFrame, SparkSession, types
 
 from starling_common.telemetry.logs import log
 from starling_spark.jobs.exports.definition import ExportDefinition
+from starling_spark.jobs.exports.outputs import output_of
 from starling_spark.jobs.exports.sources import BadSource, Source, exported, source_of, within
 from starling_spark.jobs.exports.store import RejectRow, RunRow, RunStore, now
 from starling_spark.lakehouse.iceberg import Lake
+from starling_spark.lakehouse.lineage import table_datasets
 from starling_spark.lakehouse.pinned import PinnedLake, Pinning, pinned
 from starling_spark.lakehouse.positions import from_text, to_text
+from starling_spark.lineage.datasets import Column, Dataset, Flow
+from starling_spark.lineage.runs import OFF, JobName, Lineage, RunLineage
 from starling_spark.session.failures import first_cause
 from starling_spark.sinks.catalogue import BadDestination, Destination, sink_of
 from starling_spark.sinks.port import RejectedRow, Run, Shape, Sink, SinkRefused, SinkUnavailable, Written, check_rejected
@@ -76,11 +81,14 @@ class NoTable(Exception):
 class ExportJob:
     """Runs exports. One process at a time runs them."""
 
-    def __init__(self, spark: SparkSession, lake: Lake, exports: Exports, pinning: Pinning = PINNING) -> None:
+    def __init__(
+        self, spark: SparkSession, lake: Lake, exports: Exports, pinning: Pinning = PINNING, lineage: Lineage = OFF
+    ) -> None:
         self._spark = spark
         self._lake = lake
         self._exports = exports
         self._pinning = pinning
+        self._lineage = lineage
         self._store = RunStore(spark, lake)
 
     def run(self, names: Sequence[str], is_stopping: Callable[[], bool], *, from_start: bool = False) -> dict[str, RunRow | None]:
@@ -92,14 +100,18 @@ class ExportJob:
         for name in names:
             if is_stopping():
                 break
-            try:
-                row = self._run(name, from_start=from_start)
-            except (SinkRefused, SinkUnavailable, BadDestination, BadSource, NoTable) as error:
-                row = self._failed(name, str(error))
-            except (PySparkException, Py4JError) as error:
-                if is_stopping():
-                    break  # the tasks were cancelled: the run stays as it is, and the next start repeats it
-                row = self._failed(name, first_cause(error))
+            with self._lineage.run(JobName(f"exports.{name}"), partial(self._flow, name), is_stopping) as lineage:
+                try:
+                    row = self._run(name, lineage, from_start=from_start)
+                except (SinkRefused, SinkUnavailable, BadDestination, BadSource, NoTable) as error:
+                    row = self._failed(name, str(error))
+                    lineage.fail(error)
+                except (PySparkException, Py4JError) as error:
+                    if is_stopping():
+                        lineage.abort()
+                        break  # the tasks were cancelled: the run stays as it is, and the next start repeats it
+                    row = self._failed(name, first_cause(error))
+                    lineage.fail(row.message)
             ended[name] = row
             if row is not None:
                 log(__name__).info(
@@ -123,7 +135,12 @@ class ExportJob:
         """Compact the tables with the runs."""
         self._store.maintain(orphan_hours)
 
-    def _run(self, name: str, *, from_start: bool) -> RunRow | None:
+    def _flow(self, name: str) -> Flow:
+        definition = self._exports.definitions[name]
+        tables = table_datasets(self._lake, source_of(definition.source).table, versions=False)
+        return Flow(tables, (output_of(self._exports.destination(name)),))
+
+    def _run(self, name: str, lineage: RunLineage, *, from_start: bool) -> RunRow | None:
         definition, sink = self._exports.definitions[name], sink_of(self._exports.destination(name))
         source = source_of(definition.source)
         if not self._lake.exists(source.table):
@@ -131,6 +148,7 @@ class ExportJob:
         with pinned(self._lake, self._pinning) as lake:
             records = lake.rows(source.table)
             shape = _shape(exported(records, source, definition).schema, source)
+            lineage.knows(lambda: Flow(table_datasets(lake, source.table), (self._output(name, shape, None),)))
             sink.check(shape)
             plan = self._planned(name, lake, source, from_start=from_start)
             if plan is None:
@@ -143,7 +161,12 @@ class ExportJob:
         self._store.set_rejects(plan, rejected)
         done = plan._replace(state="done", accepted=sum(one.accepted for one in written), rejected=len(rejected), recorded_at=now())
         self._store.add(done)
+        lineage.knows(lambda: Flow((), (self._output(name, shape, done.accepted),)))
         return done
+
+    def _output(self, name: str, shape: Shape, rows: int | None) -> Dataset:
+        columns = tuple(Column(field.name, str(field.type)) for field in shape.schema)
+        return output_of(self._exports.destination(name))._replace(columns=columns, rows=rows)
 
     def _planned(self, name: str, lake: PinnedLake, source: Source, *, from_start: bool) -> RunRow | None:
         """Return the run that was interrupted, or a new one; None without new records."""

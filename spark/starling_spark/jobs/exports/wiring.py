@@ -9,6 +9,7 @@ from starling_spark.jobs.exports.settings import ExportSettings
 from starling_spark.lakehouse.iceberg import Lake, iceberg_config, local_warehouse
 from starling_spark.lakehouse.pinned import pinning_of
 from starling_spark.lakehouse.warehouse_lock import locked_warehouse
+from starling_spark.session.lineage import opened_lineage
 from starling_spark.session.spark import open_session
 
 _LOCK: Final = ".exports.lock"
@@ -21,6 +22,7 @@ def export_job(settings: ExportSettings) -> Iterator[ExportJob]:
     with locked_warehouse(local_warehouse(settings), _LOCK):
         spark = open_session("exports", settings, iceberg_config(settings))
         try:
-            yield ExportJob(spark, Lake(spark, settings.lake_namespace), exports, pinning_of(settings, "exports"))
+            with opened_lineage(settings) as lineage:
+                yield ExportJob(spark, Lake(spark, settings.lake_namespace), exports, pinning_of(settings, "exports"), lineage)
         finally:
             spark.stop()

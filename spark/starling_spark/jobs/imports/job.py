@@ -21,12 +21,15 @@ from starling_common.time.instants import wall_clock_ms
 from starling_rules.imports import DONE, FAILED, RUNNING, WAITING, ImportRequest
 from starling_rules.jdbc import password_place
 from starling_spark.jobs.imports.changes import ChangedRows, CursorMapper, GoneMapper, GoneRows, gone_rows, presence_of
+from starling_spark.jobs.imports.datasets import inputs_of, job_of, outputs_of
 from starling_spark.jobs.imports.file_import import Mapper, Sent, import_file
 from starling_spark.jobs.imports.jdbc import JdbcAccess, JdbcRows, greatest, opened_rows, raise_translated, rows_of_batches
 from starling_spark.jobs.imports.reading import FoundFile, SourceUnavailable, found_files, rows_of
 from starling_spark.jobs.imports.rows import ImportedRow, RejectedRow, RowMapper, UnusableFile
 from starling_spark.jobs.imports.sending import IngestRefused, IngestUnavailable, Sender
 from starling_spark.jobs.imports.store import BUCKETS, ImportStore, KnownRow, Place, Progress
+from starling_spark.lineage.datasets import Flow
+from starling_spark.lineage.runs import OFF, Lineage
 
 _TIMEOUT_SECONDS = 60.0
 _ROWS = "rows"
@@ -63,6 +66,13 @@ class Databases(NamedTuple):
     sealer: Sealer = Sealer()
 
 
+class Outputs(NamedTuple):
+    """The broker to whose topics the ingest API writes, and the events about it."""
+
+    brokers: str = ""
+    lineage: Lineage = OFF
+
+
 class Postponed(Exception):
     """An import that cannot go on now: the text is the reason. The next run of the job continues it."""
 
@@ -77,8 +87,10 @@ class ImportJob:
         target: Callable[[str], Target | None],
         roots: Sequence[str],
         databases: "Databases | None" = None,
+        outputs: "Outputs | None" = None,
     ) -> None:
         """`target`: returns the target of a workspace; None without a write key for it."""
+        self._outputs = outputs or Outputs()
         self._spark = spark
         self._store = store
         self._target = target
@@ -98,16 +110,21 @@ class ImportJob:
             if not waiting:
                 break
             place, request = waiting[0]
-            try:
-                state, message = self._run(place, request)
-            except (Postponed, Py4JJavaError) as error:
-                if is_stopping():
-                    break  # the tasks were cancelled: the import stays as it is
-                postponed.add(place)
-                reason = (
-                    str(error) if isinstance(error, Postponed) else f"a task of Spark failed: {error.java_exception.toString()}"
-                )
-                state, message = WAITING, f"{reason[:1000]}: the job tries again"
+            with self._outputs.lineage.run(job_of(place, request), partial(self._flow, request), is_stopping) as lineage:
+                try:
+                    state, message = self._run(place, request)
+                except (Postponed, Py4JJavaError) as error:
+                    if is_stopping():
+                        lineage.abort()
+                        break  # the tasks were cancelled: the import stays as it is
+                    postponed.add(place)
+                    reason = (
+                        str(error) if isinstance(error, Postponed) else f"a task of Spark failed: {error.java_exception.toString()}"
+                    )
+                    state, message = WAITING, f"{reason[:1000]}: the job tries again"
+                lineage.knows(partial(self._sent, place, request))
+                if state != DONE:
+                    lineage.fail(f"{state}: {message}")
             if self._store.set_state(place, state, message):
                 states[state] += 1
                 log(__name__).info("import_ended", workspace=place.workspace, key=place.key, state=state, message=message)
@@ -116,6 +133,13 @@ class ImportJob:
     def stop(self) -> None:
         """Cancel the tasks in progress, from another thread. `run` raises then."""
         self._spark.sparkContext.cancelAllJobs()
+
+    def _flow(self, request: ImportRequest) -> Flow:
+        return Flow(inputs_of(request), outputs_of(request, self._outputs.brokers))
+
+    def _sent(self, place: Place, request: ImportRequest) -> Flow:
+        rows = sum(one.accepted for one in self._store.progress(place).values())
+        return Flow((), tuple(one._replace(rows=rows) for one in outputs_of(request, self._outputs.brokers)))
 
     def _run(self, place: Place, request: ImportRequest) -> tuple[str, str | None]:
         if not self._store.set_state(place, RUNNING):

@@ -6,9 +6,10 @@ from contextlib import contextmanager
 from starling_common.cassandra.database import Database
 from starling_common.sealing import Sealer
 from starling_spark.jobs.imports.jdbc import JdbcAccess
-from starling_spark.jobs.imports.job import Databases, ImportJob, Target
+from starling_spark.jobs.imports.job import Databases, ImportJob, Outputs, Target
 from starling_spark.jobs.imports.settings import ImportSettings, drivers, write_keys
 from starling_spark.jobs.imports.store import ImportStore
+from starling_spark.session.lineage import opened_lineage
 from starling_spark.session.spark import open_session
 
 _SMALL_BATCHES = {"spark.sql.execution.arrow.maxRecordsPerBatch": "1000"}
@@ -28,7 +29,9 @@ def import_job(settings: ImportSettings) -> Iterator[ImportJob]:
     access = JdbcAccess(drivers(settings.imports_jdbc_drivers), settings.allow_private_addresses)
     spark = open_session("imports", settings, _SMALL_BATCHES)
     try:
-        yield ImportJob(spark, ImportStore(database), target, settings.roots(), Databases(access, sealer))
+        with opened_lineage(settings) as lineage:
+            outputs = Outputs(settings.kafka.brokers, lineage)
+            yield ImportJob(spark, ImportStore(database), target, settings.roots(), Databases(access, sealer), outputs)
     finally:
         spark.stop()
         database.close()

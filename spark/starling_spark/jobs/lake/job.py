@@ -1,7 +1,7 @@
 """Edge: the streaming query that fills the lake."""
 
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql.streaming.query import StreamingQuery
@@ -20,7 +20,16 @@ CHECKPOINT = "lake-3"
 class Batches:
     """Writes each micro-batch to the tables and maintains them at an interval, between two batches."""
 
-    def __init__(self, writer: LakeWriter, upkeep: Callable[[], None], metrics: Metrics, upkeep_seconds: float) -> None:
+    def __init__(
+        self,
+        writer: LakeWriter,
+        upkeep: Callable[[], None],
+        metrics: Metrics,
+        upkeep_seconds: float,
+        written: Callable[[Mapping[str, int]], None] = lambda _: None,
+    ) -> None:
+        """`written`: takes the number of rows by table after each micro-batch."""
+        self._written = written
         self._writer = writer
         self._upkeep = upkeep
         self._metrics = metrics
@@ -29,7 +38,9 @@ class Batches:
 
     def write(self, batch: DataFrame, _batch_id: int) -> None:
         """Write a micro-batch; Spark calls it sequentially."""
-        for table, count in self._writer.write(batch).items():
+        rows = self._writer.write(batch)
+        self._written(rows)
+        for table, count in rows.items():
             self._metrics.counter("starling_lake_rows_total").labels(table).inc(count)
         if self._upkeep_seconds and time.monotonic() - self._maintained_at >= self._upkeep_seconds:
             self._upkeep()

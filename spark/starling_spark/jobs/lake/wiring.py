@@ -16,7 +16,12 @@ from starling_spark.kafka.groups import GroupOffsets
 from starling_spark.kafka.sources import kafka_spans
 from starling_spark.lakehouse.access import lake_tables, opened, upkeep_of
 from starling_spark.lakehouse.iceberg import COMMITS
+from starling_spark.lakehouse.lineage import table_datasets
+from starling_spark.lakehouse.schema.tables import QUARANTINE
 from starling_spark.lakehouse.settings import LakeSettings
+from starling_spark.lineage.datasets import Flow, kafka_topics
+from starling_spark.lineage.runs import JobName
+from starling_spark.session.lineage import observed, opened_lineage
 from starling_spark.session.query_metrics import QueryMetrics, count_refused
 from starling_spark.session.running import Follower, Running
 
@@ -45,6 +50,14 @@ def run_lake(settings: LakeSettings, stopping: Event) -> None:
         writer = LakeWriter(lake, tables, source, reread, partial(count_refused, metrics, "lake"))
         with_headers = not writer.open().is_directory
         upkeep = upkeep_of(lake, tables, settings, metrics)
-        batches = Batches(writer, upkeep, metrics, settings.lake_upkeep_minutes * 60)
+        names = [*(table.name for table in tables), QUARANTINE]
+        topics = [topic for table in tables for topic in table.topics]
+        lineage = stack.enter_context(opened_lineage(settings, metrics))
+        flow = Flow(kafka_topics(settings.kafka.brokers, *topics))
+        outputs = partial(table_datasets, lake, *names, versions=False)
+        job = JobName("lake", is_streaming=True)
+        run = stack.enter_context(lineage.run(job, lambda: flow._replace(outputs=outputs()), stopping.is_set))
+        batches = Batches(writer, upkeep, metrics, settings.lake_upkeep_minutes * 60, run.wrote)
         query = start(spark, settings, tables, batches, headers=with_headers)
-        follower.follow([Running("lake", query, QueryMetrics(metrics, "lake"))], stopping, settings.lake_stop_seconds)
+        running = observed(Running("lake", query, QueryMetrics(metrics, "lake")), run)
+        follower.follow([running], stopping, settings.lake_stop_seconds)

@@ -11,7 +11,7 @@ def main() -> None:
     settings = ProfilesSettings()
     configure_logs("profiles", settings.log_level)
     stopping = stop_at_signals(settings.profiles_stop_seconds)
-    with profiles_job(settings) as job:
+    with profiles_job(settings, stopping.is_set) as job:
         job.run(stopping, settings.profiles_stop_seconds)
 
 

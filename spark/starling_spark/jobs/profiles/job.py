@@ -53,7 +53,10 @@ HANDOVER: Final = (
 
 @dataclass(frozen=True, slots=True)
 class ProfilesDependencies:
-    """The dependencies of the loop. `open_spark` is called at the first definition."""
+    """The dependencies of the loop. `open_spark` is called at the first definition.
+
+    `reached` and `wrote` take the positions of the query that publishes, and the number of records by topic of each micro-batch.
+    """
 
     catalogue: TraitCatalogue
     positions: GroupPositions
@@ -61,6 +64,8 @@ class ProfilesDependencies:
     open_spark: Callable[[], SparkSession]
     metrics: Metrics
     ending: Ending
+    reached: Callable[[Ends], None] = lambda _: None
+    wrote: Callable[[Mapping[str, int]], None] = lambda _: None
 
 
 class _Stopping(NamedTuple):
@@ -262,6 +267,7 @@ class ProfilesJob:
 
     def _commit(self, generation: Generation, ends: Ends) -> None:
         """Commit the offsets of the query to the group, and that of the definitions when they are in force and published."""
+        self._dependencies.reached(ends)
         in_force, position = self._dependencies.catalogue.current()
         if in_force == generation.definitions and generation.is_complete:
             ends = {**ends, (self._dependencies.catalogue.topic, 0): position}
@@ -306,6 +312,7 @@ class ProfilesJob:
             self._dependencies.ending.passed("handover_visit")
 
     def _count(self, batch: Batch) -> None:
+        self._dependencies.wrote(batch.published)
         rows = self._dependencies.metrics.counter("starling_profiles_rows_total")
         rows.labels("computed").inc(batch.published.get(self._plain.topics.aggregates, 0))
         rows.labels("refused").inc(batch.published.get(self._plain.topics.dead_letters, 0))

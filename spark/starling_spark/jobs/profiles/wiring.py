@@ -1,7 +1,8 @@
 """Wiring: builds the job from its settings and starts it."""
 
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager
+from functools import partial
 
 from confluent_kafka.admin import AdminClient
 from prometheus_client import CollectorRegistry
@@ -22,13 +23,17 @@ from starling_spark.jobs.profiles.query.transform import Job, Topics
 from starling_spark.jobs.profiles.settings import ProfilesSettings
 from starling_spark.kafka.codec import topic_schemas
 from starling_spark.kafka.groups import GroupOffsets
+from starling_spark.lineage.datasets import Flow, kafka_topics
+from starling_spark.lineage.runs import JobName
+from starling_spark.session.lineage import opened_lineage
 from starling_spark.session.spark import check_python, open_session
 
 
 @contextmanager
-def profiles_job(settings: ProfilesSettings) -> Iterator[ProfilesJob]:
+def profiles_job(settings: ProfilesSettings, is_stopping: Callable[[], bool] = lambda: False) -> Iterator[ProfilesJob]:
     """Yield the job, with its definitions read and its health endpoint started; close everything at the end.
 
+    `is_stopping`: whether an error at the end is that of a stop.
     Raises: BrokerUnavailable, RegistryUnavailable, SchemaMissing, OSError. Its `run` also: JarMissing, PythonMissing.
     """
     topic = settings.profiles_definitions_topic
@@ -39,21 +44,29 @@ def profiles_job(settings: ProfilesSettings) -> Iterator[ProfilesJob]:
     metrics = Metrics(CollectorRegistry())
     plain = _job(settings, registry)
     published = Published(settings.kafka.brokers, plain.topics, registry.codec(plain.topics.aggregates, "AggregateComputed"))
-    dependencies = ProfilesDependencies(
-        catalogue, GroupPositions(group), published, spark, metrics, Ending(settings.failpoint, HANDOVER)
-    )
-    job = ProfilesJob(dependencies, _query_options(settings, spark), plain)
-    health = HealthServer((settings.http.host, settings.http.port), metrics.registry, alive=job.failures, ready=job.checks)
-    health.start()
-    try:
+    ending = Ending(settings.failpoint, HANDOVER)
+    with ExitStack() as stack:
+        for close in (group.close, published.close, close_spark, catalogue.stop):
+            stack.callback(close)
+        lineage = stack.enter_context(opened_lineage(settings, metrics))
+        run = lineage.run(JobName("profiles", is_streaming=True), partial(_flow, settings), is_stopping)
+        seen = stack.enter_context(run)
+        dependencies = ProfilesDependencies(
+            catalogue, GroupPositions(group), published, spark, metrics, ending, seen.reached, seen.wrote
+        )
+        job = ProfilesJob(dependencies, _query_options(settings, spark), plain)
+        health = HealthServer((settings.http.host, settings.http.port), metrics.registry, alive=job.failures, ready=job.checks)
+        health.start()
+        stack.callback(health.stop)
         catalogue.start()
         yield job
-    finally:
-        health.stop()
-        catalogue.stop()
-        close_spark()
-        published.close()
-        group.close()
+
+
+def _flow(settings: ProfilesSettings) -> Flow:
+    brokers = settings.kafka.brokers
+    inputs = (settings.profiles_events_topic, settings.profiles_clock_topic, settings.profiles_definitions_topic)
+    outputs = (settings.profiles_aggregates_topic, settings.profiles_dead_letters_topic)
+    return Flow(kafka_topics(brokers, *inputs), kafka_topics(brokers, *outputs))
 
 
 def _opened_once(settings: ProfilesSettings) -> tuple[Callable[[], SparkSession], Callable[[], None]]:

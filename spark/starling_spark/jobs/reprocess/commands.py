@@ -2,18 +2,23 @@
 
 import sys
 from dataclasses import dataclass
+from functools import partial
 
 from starling_common.time.instants import format_instant
 from starling_spark.jobs.reprocess.catalog import products_now
 from starling_spark.jobs.reprocess.comparing import difference, table
 from starling_spark.jobs.reprocess.context import RunContext, Tables
-from starling_spark.jobs.reprocess.fold.folding import Making
+from starling_spark.jobs.reprocess.fold.folding import REFUSED, Making
 from starling_spark.jobs.reprocess.job import NotAllowed, ReprocessingNotFound, begun, planned, reprocess, switched
 from starling_spark.jobs.reprocess.plan import Catalog, Plan
 from starling_spark.jobs.reprocess.plan import table as plan_table
 from starling_spark.lakehouse import in_force
 from starling_spark.lakehouse.in_force import EVENT_TABLES
+from starling_spark.lakehouse.lineage import table_datasets
 from starling_spark.lakehouse.pinned import kept, pinning_of
+from starling_spark.lakehouse.schema.tables import QUARANTINE
+from starling_spark.lineage.datasets import Dataset, Flow
+from starling_spark.lineage.runs import JobName
 
 
 @dataclass(frozen=True, slots=True)
@@ -36,10 +41,29 @@ def run(context: RunContext, given: Arguments) -> CommandResult:
     _print_progress(plan)
     window_ms = context.settings.duplicate_window_hours * 3_600_000
     making = Making(context.settings.clock, products_now(context), duplicate_window_ms=window_ms)
-    with kept(context.lake, pinning_of(context.settings, "reprocess"), plan.name, plan.snapshots):
-        made = reprocess(context, plan, making, _print_progress)
+    with context.lineage.run(JobName("reprocess"), partial(_flow, context, plan)) as lineage:
+        lineage.computes(plan.begun_at_ms)
+        with kept(context.lake, pinning_of(context.settings, "reprocess"), plan.name, plan.snapshots):
+            made = reprocess(context, plan, making, _print_progress)
+        lineage.knows(partial(_made, context, made))
     counts = ", ".join(f"{count} {outcome}" for outcome, count in made.totals().items())
     return f"{made.name}: {counts}, received up to {format_instant(max(made.cut.values(), default=0) // 1000)}\n", 0
+
+
+def _flow(context: RunContext, plan: Plan) -> Flow:
+    found = table_datasets(context.lake, *plan.snapshots, versions=False)
+    inputs = tuple(one._replace(version=str(plan.snapshots[one.short])) for one in found)
+    return Flow(inputs, _outputs(context, plan, has_versions=False))
+
+
+def _made(context: RunContext, plan: Plan) -> Flow:
+    # The outcomes of items are known, and not to which table they belong.
+    rows = {QUARANTINE: plan.totals()[REFUSED]}
+    return Flow((), tuple(one._replace(rows=rows.get(one.short)) for one in _outputs(context, plan, has_versions=True)))
+
+
+def _outputs(context: RunContext, plan: Plan, *, has_versions: bool) -> tuple[Dataset, ...]:
+    return table_datasets(Tables(context, plan.name).lake, *EVENT_TABLES.values(), QUARANTINE, versions=has_versions)
 
 
 def diff(context: RunContext, given: Arguments) -> CommandResult:

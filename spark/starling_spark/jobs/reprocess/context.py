@@ -16,6 +16,7 @@ from starling_spark.kafka.columns import columns_of
 from starling_spark.lakehouse.iceberg import Lake
 from starling_spark.lakehouse.positions import Position
 from starling_spark.lakehouse.schema.tables import ORIGIN, PROPERTIES, QUARANTINE, QUARANTINE_COLUMNS, TABLES
+from starling_spark.lineage.runs import OFF, Lineage
 
 CARRIED: Final = (*INGEST_TOPICS, BEHAVIOUR, PROFILE, PRODUCTS)
 """The topics whose values this job reads or writes."""
@@ -38,6 +39,7 @@ class RunContext:
     wire: Wire
     settings: ReprocessSettings
     lake: Lake
+    lineage: Lineage = OFF
 
     def topic(self, name: str) -> str:
         """Return the name of a topic in this installation."""

@@ -10,6 +10,7 @@ from starling_spark.jobs.reprocess.settings import ReprocessSettings
 from starling_spark.kafka.codec import Wire, topic_schemas
 from starling_spark.lakehouse.iceberg import Lake, iceberg_config, local_warehouse
 from starling_spark.lakehouse.warehouse_lock import locked_warehouse
+from starling_spark.session.lineage import opened_lineage
 from starling_spark.session.spark import open_session
 
 
@@ -24,7 +25,8 @@ def opened(settings: ReprocessSettings) -> Iterator[RunContext]:
         wire = reprocess_wire(settings)
         spark = open_session("reprocess", settings, iceberg_config(settings))
         try:
-            yield RunContext(spark, wire, settings, Lake(spark, settings.lake_namespace))
+            with opened_lineage(settings) as lineage:
+                yield RunContext(spark, wire, settings, Lake(spark, settings.lake_namespace), lineage)
         finally:
             spark.stop()
 

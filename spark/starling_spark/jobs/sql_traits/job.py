@@ -7,7 +7,7 @@ The checks of a definition are evaluated on the result before it is published.
 
 import threading
 from collections import Counter
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from datetime import UTC, datetime
@@ -34,11 +34,14 @@ from starling_spark.jobs.sql_traits.products import Listing, Products
 from starling_spark.jobs.sql_traits.quality import QualityResults
 from starling_spark.jobs.sql_traits.results import Results, Target
 from starling_spark.jobs.sql_traits.store import Computed, Run, RunStore, Stored
-from starling_spark.jobs.sql_traits.tables import SOURCES, NoTables, as_of_ms, pinned_tables
+from starling_spark.jobs.sql_traits.tables import SOURCES, NoTables, as_of_ms, pinned_tables, sources_of
 from starling_spark.jobs.sql_traits.values import ResultRefused
 from starling_spark.jobs.sql_traits.views import ViewTables
 from starling_spark.lakehouse.iceberg import Lake
+from starling_spark.lakehouse.lineage import table_datasets
 from starling_spark.lakehouse.pinned import Pinning, pinned
+from starling_spark.lineage.datasets import Dataset, Flow
+from starling_spark.lineage.runs import OFF, JobName, Lineage, RunLineage
 from starling_spark.session.failures import first_cause
 
 PINNING: Final = Pinning("sql-traits")
@@ -104,6 +107,9 @@ class Output(Protocol):
     def maintain(self) -> None:
         """Delete the files of former results."""
 
+    def datasets(self, run: Run, rows: int | None = None, published: int | None = None) -> Iterable[Dataset]:
+        """Return what a run writes: `rows` in the lake, and `published` records."""
+
 
 class NotRun(Exception):
     """A statement without a result. `state`: refused or failed; the text is the reason."""
@@ -116,8 +122,9 @@ class NotRun(Exception):
 class SqlTraitJob:
     """Performs runs. `spark`: a session of its own for each statement is derived from it."""
 
-    def __init__(self, spark: SparkSession, stores: Stores, place: Place, limits: Limits) -> None:
+    def __init__(self, spark: SparkSession, stores: Stores, place: Place, limits: Limits, lineage: Lineage = OFF) -> None:
         self._spark = spark
+        self._lineage = lineage
         self._event_types = stores.traits.event_types
         self._place = place
         self._limits = limits
@@ -148,9 +155,13 @@ class SqlTraitJob:
             run, store, output = min(waiting, key=lambda one: one[0].queued_at_ms)
             if not store.begin(run):
                 continue  # the API queued another run meanwhile
-            state, message = self._performed(run, store, output, is_stopping)
-            if state is None:
-                break  # the tasks were cancelled: the run stays as it is
+            with self._lineage.run(_job_of(run, output), is_stopping=is_stopping) as lineage:
+                state, message = self._performed(run, store, output, is_stopping, lineage)
+                if state is None:
+                    lineage.abort()
+                    break  # the tasks were cancelled: the run stays as it is
+                if state != ACTIVE:
+                    lineage.fail(f"{state}: {message}")
             if state == WAITING:
                 postponed.add((output.is_view, run.run))
             states[state] += 1
@@ -168,11 +179,11 @@ class SqlTraitJob:
         self._spark.sparkContext.cancelAllJobs()
 
     def _performed(
-        self, run: Run, store: RunStore, output: Output, is_stopping: Callable[[], bool]
+        self, run: Run, store: RunStore, output: Output, is_stopping: Callable[[], bool], lineage: RunLineage
     ) -> tuple[str | None, str | None]:
         """Perform one run and store its end; return its state and message. State None: the job is stopping."""
         try:
-            run = self._complete(run, store, output)
+            run = self._complete(run, store, output, lineage)
         except NotRun as error:
             if is_stopping():
                 return None, None
@@ -187,11 +198,12 @@ class SqlTraitJob:
             reason = f"the values could not be published: {first_cause(error)}: the job tries again"
             store.postpone(run, reason)
             return WAITING, reason
+        lineage.knows(lambda: Flow((), tuple(output.datasets(run, published=published))))
         store.end_published(run, ACTIVE, published)
         output.forget(run, run.run)
         return ACTIVE, None
 
-    def _complete(self, run: Run, store: RunStore, output: Output) -> Run:
+    def _complete(self, run: Run, store: RunStore, output: Output, lineage: RunLineage) -> Run:
         """Return the run with its rows complete in the lake. Raises: NotRun."""
         if run.computed_at_ms is not None:
             return run
@@ -199,7 +211,8 @@ class SqlTraitJob:
             reason = f"the job ended {run.attempts} times during this run: narrow the statement, or give the job more memory"
             raise NotRun(FAILED, reason)
         output.forget(run, *filter(None, [run.result]))  # rows of an attempt that was killed
-        computed = self._withdrawn(run, output) if run.archived else self._computed(run, store, output)
+        computed = self._withdrawn(run, output) if run.archived else self._computed(run, store, output, lineage)
+        lineage.computes(computed.as_of_ms)
         store.set_computed(run, computed)
         return run._replace(as_of_ms=computed.as_of_ms, computed_at_ms=computed.computed_at_ms)
 
@@ -209,7 +222,7 @@ class SqlTraitJob:
         now_ms = wall_clock_ms()
         return Computed(now_ms if self._place.clock is Clock.WALL else run.as_of_ms or 0, now_ms, 0, 0)
 
-    def _computed(self, run: Run, store: RunStore, output: Output) -> Computed:
+    def _computed(self, run: Run, store: RunStore, output: Output, lineage: RunLineage) -> Computed:
         event_types = self._event_types(run.workspace)
         errors = sql_errors(run.sql, with_event_types(event_types), is_view=output.is_view)
         if errors:
@@ -224,6 +237,8 @@ class SqlTraitJob:
             used = [one for one in event_types if one.table in read]
             with pinned(Lake(session, self._place.namespace), self._place.pinning) as lake:
                 tables = pinned_tables(lake, run.workspace, used)
+                sources = sources_of(read, used)
+                lineage.knows(lambda: Flow(table_datasets(lake, *sources), ()))
                 at_ms = as_of_ms(tables, self._place.clock)
                 for name, rows in tables.items():
                     rows.createOrReplaceTempView(name)
@@ -239,6 +254,7 @@ class SqlTraitJob:
             raise NotRun(FAILED, str(error)) from error
         except (PySparkException, Py4JError, NoTables, BrokerUnavailable) as error:
             raise NotRun(FAILED, _place(error, run.sql) + first_cause(error)) from error
+        lineage.knows(lambda: Flow((), tuple(output.datasets(run, stored.rows))))
         if stored.problem is not None:
             raise NotRun(REFUSED, stored.problem)
         return Computed(at_ms, wall_clock_ms(), stored.rows, scanned)
@@ -308,6 +324,10 @@ def _on_disk(rows: DataFrame, *, wanted: bool) -> Iterator[None]:
         yield
     finally:
         rows.unpersist()
+
+
+def _job_of(run: Run, output: Output) -> JobName:
+    return JobName(f"{'sql_views' if output.is_view else 'sql_traits'}.{run.workspace}.{run.key}", sql=run.sql)
 
 
 def _place(error: Exception, sql: str) -> str:

@@ -14,6 +14,8 @@ from starling_spark.jobs.sql_traits.values import USER, VALUE, changed, json_val
 from starling_spark.kafka.codec import Wire
 from starling_spark.kafka.sinks import OUTPUT, Letters, publish
 from starling_spark.lakehouse.iceberg import Lake
+from starling_spark.lakehouse.lineage import table_datasets
+from starling_spark.lineage.datasets import Dataset, kafka_topics
 
 TABLE: Final = "sql_trait_results"
 MOST_ID_BYTES: Final = 512
@@ -95,6 +97,11 @@ class Results:
         records = rows.mapInArrow(_encoder(target.wire, target.topic, run), OUTPUT)
         published = publish(records, target.brokers, PRODUCED_BY, target.letters)
         return published.records[target.topic]
+
+    def datasets(self, _run: Run, rows: int | None = None, published: int | None = None) -> Iterable[Dataset]:
+        """Return the table of the results, and the topic of the values."""
+        for one in (*table_datasets(self._lake, TABLE), *kafka_topics(self._target.brokers, self._target.topic)):
+            yield one._replace(rows=published if one.table is None else rows)
 
     def _checked(self, run: Run) -> Stored:
         users = self.rows(run, run.run).groupBy(USER).agg(

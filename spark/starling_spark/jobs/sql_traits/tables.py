@@ -47,6 +47,13 @@ def pinned_tables(lake: PinnedLake, workspace: str, event_types: Iterable[EventT
     return tables | {one.table: _of_type(tables[EVENTS], one) for one in event_types}
 
 
+def sources_of(read: Iterable[str], event_types: Iterable[EventType] = ()) -> tuple[str, ...]:
+    """Return the tables of the lake behind the tables that a statement reads, sorted. `event_types`: those that it reads."""
+    of_types = {one.table: SOURCES[EVENTS] for one in event_types}
+    known = {**SOURCES, ACCOUNTS: SOURCES[PROFILES], **of_types}
+    return tuple(sorted({known[name] for name in read if name in known}))
+
+
 def as_of_ms(tables: Mapping[str, DataFrame], clock: Clock) -> int:
     """Return the time of a run in epoch ms: the wall clock, or by the event clock the latest event; 0 without one."""
     if clock is Clock.WALL:

@@ -1,6 +1,6 @@
 """Adapter: the result of a view as a table of the lake, which each run replaces as a whole."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from typing import Final
 
 from pyspark.sql import DataFrame, SparkSession
@@ -8,6 +8,8 @@ from pyspark.sql import DataFrame, SparkSession
 from starling_common.time.instants import wall_clock_ms
 from starling_spark.jobs.sql_traits.store import Run, Stored
 from starling_spark.lakehouse.iceberg import Lake
+from starling_spark.lakehouse.lineage import table_datasets
+from starling_spark.lineage.datasets import Dataset
 
 _HOUR_MS: Final = 3_600_000
 
@@ -52,6 +54,10 @@ class ViewTables:
     def publish(self, _run: Run) -> int:
         """Return 0: the table is in place."""
         return 0
+
+    def datasets(self, run: Run, rows: int | None = None, published: int | None = None) -> Iterable[Dataset]:  # noqa: ARG002 - none
+        """Return the table of the view."""
+        return (one._replace(rows=rows) for one in table_datasets(view_lake(self._spark, run.workspace), run.key))
 
     def maintain(self) -> None:
         """Delete the former rows of the written tables, and the files that a killed process left."""

@@ -16,6 +16,7 @@ from starling_spark.kafka.sinks import Letters
 from starling_spark.lakehouse.iceberg import iceberg_config, local_warehouse
 from starling_spark.lakehouse.pinned import pinning_of
 from starling_spark.lakehouse.warehouse_lock import locked_warehouse
+from starling_spark.session.lineage import opened_lineage
 from starling_spark.session.spark import open_session
 
 _LOCK: Final = ".sql-traits.lock"
@@ -43,7 +44,8 @@ def sql_trait_job(settings: SqlTraitsSettings) -> Iterator[SqlTraitJob]:
         limits = Limits(settings.sql_traits_max_bytes, settings.sql_traits_max_users, seconds, settings.sql_views_max_rows)
         spark = open_session("sql-traits", settings, iceberg_config(settings))
         try:
-            yield SqlTraitJob(spark, Stores(RunStore(database), RunStore(database, VIEWS)), place, limits)
+            with opened_lineage(settings) as lineage:
+                yield SqlTraitJob(spark, Stores(RunStore(database), RunStore(database, VIEWS)), place, limits, lineage)
         finally:
             spark.stop()
             database.close()

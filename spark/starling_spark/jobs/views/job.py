@@ -50,8 +50,10 @@ class ViewsContext:
     metrics: Metrics
 
 
-def start_view(context: ViewsContext, view: View, store: ViewStore) -> Running:
-    """Start a view's query from its checkpoint, or from the earliest offset without one."""
+def start_view(
+    context: ViewsContext, view: View, store: ViewStore, wrote: Callable[[Mapping[str, int]], None] = lambda _: None
+) -> Running:
+    """Start a view's query from its checkpoint, or from the earliest offset without one. `wrote`: takes the rows of each batch."""
     settings, topic, days = context.settings, context.settings.views_topic_prefix + view.topic, context.settings.views_lateness_days
     reading = Reading.plain(context.wire, topic)
     directory = _checkpoints(context) / f"{view.name}-v{view.version}-f{_FORMAT}-s{settings.spark_state_partitions}-l{days or 0}"
@@ -68,6 +70,7 @@ def start_view(context: ViewsContext, view: View, store: ViewStore) -> Running:
         last_micros = max(wall_clock_micros(), last_micros + 1)
         written = upsert(changed, view, settings.cassandra, last_micros)
         context.metrics.counter("starling_views_rows_total").labels(view.name).inc(written.rows)
+        wrote({f"{settings.cassandra.keyspace}.view_rows": written.rows})
         _bury(context, view, written.refused)
 
     query = _start(rows, context, view.name, directory, write)

@@ -1,6 +1,7 @@
 """Wiring: builds the job from its settings and starts it."""
 
 from contextlib import ExitStack
+from functools import partial
 from threading import Event
 
 from prometheus_client import CollectorRegistry
@@ -16,6 +17,9 @@ from starling_spark.jobs.views.store import ViewStore
 from starling_spark.jobs.views.view import View
 from starling_spark.kafka.codec import Wire, topic_schemas
 from starling_spark.kafka.groups import GroupOffsets
+from starling_spark.lineage.datasets import Flow, cassandra_tables, kafka_topics
+from starling_spark.lineage.runs import JobName
+from starling_spark.session.lineage import observed, opened_lineage
 from starling_spark.session.running import Follower
 from starling_spark.session.spark import open_session
 
@@ -44,9 +48,21 @@ def run_views(settings: ViewsSettings, stopping: Event) -> None:
         spark = open_session("views", settings)
         stack.callback(spark.stop)
         context = ViewsContext(spark, settings, wire, max(1 + number for _, number in history), history, metrics)
-        queries = [start_view(context, view, ViewStore(database, view)) for view in wanted]
+        lineage = stack.enter_context(opened_lineage(settings, metrics))
+        queries = []
+        for view in wanted:
+            job = JobName(f"views.{view.name}", is_streaming=True)
+            run = stack.enter_context(lineage.run(job, partial(_flow, settings, view), stopping.is_set))
+            queries.append(observed(start_view(context, view, ViewStore(database, view), run.wrote), run))
         queries += [start_refusals(context, topic) for topic in topics]
         follower.follow(queries, stopping, settings.views_stop_seconds)
+
+
+def _flow(settings: ViewsSettings, view: View) -> Flow:
+    cassandra, tables = settings.cassandra, ("view_rows", "view_windows", "view_catalogue", "view_progress")
+    rows = cassandra_tables(cassandra.contact_points, cassandra.port, cassandra.keyspace, *tables)
+    topic, letters = settings.views_topic_prefix + view.topic, settings.views_dead_letters_topic
+    return Flow(kafka_topics(settings.kafka.brokers, topic), (*rows, *kafka_topics(settings.kafka.brokers, letters)))
 
 
 def _wire(settings: ViewsSettings, wanted: tuple[View, ...]) -> Wire:
