@@ -168,6 +168,7 @@ def test_a_failed_check_keeps_the_rows_and_the_values_of_the_run_before(rig: Rig
     assert (json.loads(row["bounds"]), row["observed"]) == ({"min": 0, "max": 50}, "1 to 51")
 
 
+@pytest.mark.long
 def test_a_check_of_a_column_that_is_not_there_is_refused_and_a_kill_doubles_no_outcome(rig: Rig) -> None:
     rig.add("behaviour_events", [event("ann", 1, 5)])
     rig.ordered_view("users", "SELECT user_id FROM events", checks=[{"not_null": "name"}])
