@@ -378,7 +378,8 @@ class Lake:
         The class has a static `get()` and a `get(key)`. py4j looks at the first one that the JVM lists, whose order differs from
         process to process, and does not find a static method if that is the other one. So the JVM is asked for the method itself.
         """
-        jvm, gateway = self._jvm(), self.spark.sparkContext._gateway  # noqa: SLF001 - as below
+        jvm: Any = self._jvm()
+        gateway: Any = self.spark.sparkContext._gateway  # noqa: SLF001 - as below
         get = self._java().spark.SparkTableCache._java_lang_class.getMethod("get", gateway.new_array(jvm.java.lang.Class, 0))  # noqa: SLF001 - of py4j
         return get.invoke(None, gateway.new_array(jvm.java.lang.Object, 0))
 
