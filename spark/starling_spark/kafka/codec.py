@@ -1,7 +1,7 @@
 """Adapter: values of Kafka topics to records and back, inside the Python workers of Spark.
 
 Each value is decoded with the writer schema of its id, record by record in Python. Spark's `from_avro` has one schema for all
-records, and an invalid record fails the task, becomes a row of nulls, or is decoded to something (decision 19). Here an invalid
+records, and an invalid record fails the task, becomes a row of nulls, or is decoded to something (decision 18). Here an invalid
 record is one `DecodeError`, and the other records of the batch are decoded.
 """
 
