@@ -56,24 +56,18 @@ _EVENT_TYPE_BODY: Final[Document] = {
 }  # fmt: skip
 _EVENT_TYPE: Final[Document] = {**_EVENT_TYPE_BODY, "description": "", **_SERVER}
 _VIEW_BODY: Final[Document] = {
-    "key": "orders_by_plan", "schedule": "15 * * * *",
-    "sql": "SELECT get_json_object(p.traits, '$.plan') AS plan, count(*) AS orders FROM events e JOIN profiles p "
-    "ON p.user_id = e.user_id WHERE e.name = 'Order Completed' GROUP BY get_json_object(p.traits, '$.plan')",
-    "checks": [{"unique": ["plan"]}, {"volume": {"change_percent": 50}, "severity": "warning"}],
+    "key": "events_by_name", "schedule": "15 * * * *",
+    "sql": "SELECT name, count(*) AS events FROM events GROUP BY name",
+    "checks": [{"unique": ["name"]}],
 }  # fmt: skip
 _VIEW: Final[Document] = {
-    **_VIEW_BODY, "name": "orders_by_plan", "description": "", "timezone": "UTC", **_SERVER,
+    **_VIEW_BODY, "name": "events_by_name", "description": "", "timezone": "UTC", **_SERVER,
     "next_run_at": "2026-03-01T10:15:00.000Z",
     "last_run": {
         "as_of": _INSTANT, "ended_at": _INSTANT, "rows": 3, "scanned_bytes": 1200, "message": None, "checked_at": _INSTANT,
         "checks": [
             {
-                "check": "unique plan", "severity": "error", "passed": True, "observed": "0", "violations": 0, "message": None,
-            },
-            {
-                "check": "volume", "severity": "warning", "passed": False, "observed": "3, before 9", "violations": None,
-                "message": "the result has 3 rows: it changed by -66.7 % from the last complete run (9 rows), and at most 50 % are "
-                "allowed",
+                "check": "unique name", "severity": "error", "passed": True, "observed": "0", "violations": 0, "message": None,
             },
         ],
     },
@@ -116,7 +110,7 @@ _IMPORT_BODY: Final[Document] = {
 }  # fmt: skip
 _IMPORT: Final[Document] = {**_IMPORT_BODY, "state": "waiting", "message": None, "created_at": _INSTANT, "changed_at": None}
 _IMPORT_JDBC: Final[Document] = {
-    "key": "crm-customers", "uri": "jdbc:postgresql://crm-db.example.com:5432/crm", "format": "jdbc", "kind": "traits",
+    "key": "crm-customers", "uri": "jdbc:postgresql://db/crm", "format": "jdbc", "kind": "traits",
     "user_column": "id", "id_column": "id", "jdbc": {"user": "reader", "password": "***", "table": "customers"},
     "schedule": "15 * * * *", "timezone": "UTC", "next_run_at": _INSTANT,
     "state": "waiting", "message": None, "created_at": _INSTANT, "changed_at": None,

@@ -109,8 +109,7 @@ class DefinitionModel(BaseModel):
     updated_at: str = Field(description=INSTANT)
     used_by: list[str] | None = Field(
         default=None,
-        description="Keys of the segments that use this definition, or of the statements in SQL that read an event type; only in "
-        "the answer for one key",
+        description="Keys of the definitions that use it; only in the answer for one key",
     )
     as_of: str | None = Field(
         default=None,
@@ -160,12 +159,10 @@ class ImportSummaryModel(BaseModel):
     columns: dict[str, str] | None = None
     delimiter: str | None = None
     max_rejects: int | None = None
-    jdbc: dict[str, Any] | None = Field(None, description="The source of the format jdbc; its password is ***")
-    schedule: str | None = Field(None, description="When an import of jdbc runs again, by the fields of cron")
+    jdbc: dict[str, Any] | None = Field(None, description="The password is ***")
+    schedule: str | None = Field(None, description="Five fields of cron")
     timezone: str | None = Field(None, description="Of the schedule")
-    next_run_at: str | None = Field(
-        None, description="Next time of the schedule; null without one, and for a cancelled import until it is run again"
-    )
+    next_run_at: str | None = Field(None, description="Next time of the schedule")
     state: Literal["waiting", "running", "done", "failed", "cancelled"]
     message: str | None = Field(description="Why the import failed, or waits, and the cure")
     created_at: str = Field(description=INSTANT)
@@ -175,7 +172,7 @@ class ImportSummaryModel(BaseModel):
 class ImportFileModel(BaseModel):
     """Progress of one file of an import."""
 
-    file: str = Field(description="Path below the URI of the import; with jdbc: rows, or a part such as rows-3, and deleted")
+    file: str = Field(description="Path below the URI; with jdbc: rows, or a part such as rows-3, and deleted")
     rows_done: int = Field(description="Rows of the file that were read: accepted, rejected, and with jdbc unchanged ones")
     accepted: int
     rejected: int
@@ -252,11 +249,11 @@ class CheckOutcomeModel(BaseModel):
     severity: Literal["error", "warning"]
     passed: bool
     observed: str | None = Field(
-        description="not_null: rows without a value; range: the least and the greatest value; unique: the number of repeated "
-        "values; volume: rows, and those of the run before; freshness: the newest time. Null: no row has a value"
+        description="not_null: rows without a value; range: least and greatest value; unique: repeated values; volume: rows, and "
+        "those of the run before; freshness: newest time. Null: no row has a value"
     )
     violations: int | None = Field(description="Rows that violate not_null, range or unique")
-    message: str | None = Field(description="What was observed, and what is allowed; null if it passed")
+    message: str | None = Field(description="What is observed and allowed; null if it passed")
 
 
 class CheckedRunModel(BaseModel):
@@ -271,12 +268,10 @@ class TraitRunModel(CheckedRunModel):
 
     as_of: str | None = Field(description=f"{INSTANT}: the value of `:as_of`")
     ended_at: str | None = Field(description=INSTANT)
-    users: int | None = Field(description="Number of users with a value")
+    users: int | None = Field(description="Users with a value")
     published: int | None = Field(description="Number of values that differed from the run before")
     scanned_bytes: int | None = Field(description="Estimate of the plan: bytes of the tables that the statement reads")
-    message: str | None = Field(
-        description="Why the statement is refused, why the run failed, which checks failed, or why it waits"
-    )
+    message: str | None = Field(description="Why it is refused, why it failed, or why it waits")
 
 
 class TraitModel(DefinitionModel):
@@ -299,8 +294,7 @@ class TraitModel(DefinitionModel):
     calendar: str | None = None
     status: Literal["bootstrapping", "waiting", "running", "active", "refused", "failed", "archived"] = Field(
         description="bootstrapping: not yet published over all history, or the job does not run. In SQL: waiting, running, then "
-        "active; refused: Spark does not run the statement; failed: the last run or one of its checks failed. The schedule goes on "
-        "in any case"
+        "active; refused: Spark does not run the statement; failed: the last run or one of its checks failed"
     )
     progress: TraitProgressModel | None = Field(
         default=None, description="Progress of the job while it is bootstrapping; only in the answer for one key"
@@ -323,9 +317,7 @@ class ViewRunModel(CheckedRunModel):
     ended_at: str | None = Field(description=INSTANT)
     rows: int | None = Field(description="Number of rows of the table")
     scanned_bytes: int | None = Field(description="Estimate of the plan: bytes of the tables that the statement reads")
-    message: str | None = Field(
-        description="Why the statement is refused, why the run failed, which checks failed, or why it waits"
-    )
+    message: str | None = Field(description="Why it is refused, why it failed, or why it waits")
 
 
 class ViewModel(DefinitionModel):
@@ -341,7 +333,7 @@ class ViewModel(DefinitionModel):
     next_run_at: str | None = Field(description=f"{INSTANT}: the next time of the schedule")
     status: Literal["waiting", "running", "active", "refused", "failed", "archived"] = Field(
         description="active: the table has the rows of the last run; refused: Spark does not run the statement; failed: the last "
-        "run or one of its checks failed. The schedule goes on in any case"
+        "run or one of its checks failed"
     )
 
 
