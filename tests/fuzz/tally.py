@@ -91,10 +91,10 @@ class Attack:
         self._directory = directory
 
     def run(self, until: float, most: int | None = None) -> None:
-        """Send inputs until that time (monotonic), or that many."""
+        """Send inputs until that time (monotonic), or that many; at least one, however late a busy machine starts this."""
         lower_priority()
         began, tally = time.monotonic(), self.tally
-        while (now := time.monotonic()) < until and (most is None or tally.inputs < most):
+        while ((now := time.monotonic()) < until or not tally.inputs) and (most is None or tally.inputs < most):
             ahead = began + tally.inputs / self.door.pace - now
             if ahead > 0:
                 time.sleep(min(ahead, max(0.0, until - now)))  # sleep: the pace of the door

@@ -3,7 +3,7 @@
 import uuid
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, Self
 
 import httpx
 from confluent_kafka import KafkaException, Producer
@@ -54,7 +54,10 @@ class Letter:
 
 
 class DeadLetters:
-    """Reads and replays dead letters. Methods raise BrokerUnavailable, SchemaMissing, RegistryUnavailable."""
+    """Reads and replays dead letters; a context manager, which closes the connections of replays.
+
+    Methods raise BrokerUnavailable, SchemaMissing, RegistryUnavailable.
+    """
 
     def __init__(self, brokers: str, registry_url: str, ingest_url: str, tracker_url: str | None = None) -> None:
         """Store the addresses; no connection is opened. `tracker_url` None: dead letters of the tracker are not replayed."""
@@ -64,6 +67,14 @@ class DeadLetters:
         self._tracker_url = tracker_url
         # One for all letters: a client takes 25 ms to read the authorities of the system.
         self._http = httpx.Client(timeout=_TIMEOUT_SECONDS)
+
+    def __enter__(self) -> Self:
+        """Return the object itself."""
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        """Close the connections that replays opened."""
+        self._http.close()
 
     def letters(self, stage: str | None = None) -> Iterator[Letter]:
         """Yield every dead letter of one stage, or of all stages."""

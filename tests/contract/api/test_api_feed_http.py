@@ -3,7 +3,7 @@
 import json
 import uuid
 from collections.abc import Iterator
-from contextlib import closing
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
@@ -161,7 +161,7 @@ def test_streams_are_bounded_and_end_with_the_process(client: Client, log: Log, 
         with follow(small.url, client.workspace, "?after=latest") as refused:
             refused.read()
             assert is_problem(refused, 503, "too_many_streams")
-    with closing(follow_when_free(small.url, client.workspace)) as answer:  # a disconnected client releases its stream
+    with following_when_free(small.url, client.workspace) as answer:  # a disconnected client releases its stream
         live = Live(answer)
         log.change("ada", "vip", 1)
         assert live.next()["user_id"] == "ada"
@@ -170,13 +170,13 @@ def test_streams_are_bounded_and_end_with_the_process(client: Client, log: Log, 
             live.next()
 
 
-def follow_when_free(url: str, workspace: str) -> Any:
+@contextmanager
+def following_when_free(url: str, workspace: str) -> Iterator[httpx.Response]:
     headers = {"Authorization": f"Bearer viewer-{workspace}", "Accept": "text/event-stream"}
-    client = httpx.Client(timeout=60, trust_env=False)
-    for _ in range(600):
-        request = client.build_request("GET", f"{url}/v1/feed?after=latest", headers=headers)
-        answer = client.send(request, stream=True)
-        if answer.status_code == 200:
-            return answer
-        answer.close()
-    raise TimeoutError("no room was made")
+    with httpx.Client(timeout=60, trust_env=False) as client:
+        for _ in range(600):
+            with client.stream("GET", f"{url}/v1/feed?after=latest", headers=headers) as answer:
+                if answer.status_code == 200:
+                    yield answer
+                    return
+        raise TimeoutError("no room was made")

@@ -200,14 +200,16 @@ def test_a_report_whose_key_was_lost_is_replayed_once_the_key_is_back(stack: Sta
     with tracker(stack, tmp_path, STARLING_LINKS__KEYS=OTHER_KEYS) as service:
         body = notification(mark(workspace))
         assert httpx.post(f"{service.url}/p/{workspace}/mails", content=body, headers=headers).status_code == 200
-        letters = DeadLetters(stack.brokers, stack.registry_url, "http://127.0.0.1:9", service.url)
-        [letter] = [one for one in letters.letters("tracker") if one.record["workspace"] == workspace]
-        assert (letter.record["code"], letter.record["value"]) == ("unknown_message", body)
-        with pytest.raises(ReplayFailed, match="none of the keys"):
-            letters.replay(letter)
+        with DeadLetters(stack.brokers, stack.registry_url, "http://127.0.0.1:9", service.url) as letters:
+            [letter] = [one for one in letters.letters("tracker") if one.record["workspace"] == workspace]
+            assert (letter.record["code"], letter.record["value"]) == ("unknown_message", body)
+            with pytest.raises(ReplayFailed, match="none of the keys"):
+                letters.replay(letter)
     assert written(stack, DELIVERY, workspace, "DeliveryReported") == []
-    with tracker(stack, tmp_path, STARLING_LINKS__KEYS=f"{LINK_KEYS},{OTHER_KEYS}") as service:
-        letters = DeadLetters(stack.brokers, stack.registry_url, "http://127.0.0.1:9", service.url)
+    with (
+        tracker(stack, tmp_path, STARLING_LINKS__KEYS=f"{LINK_KEYS},{OTHER_KEYS}") as service,
+        DeadLetters(stack.brokers, stack.registry_url, "http://127.0.0.1:9", service.url) as letters,
+    ):
         letters.replay(letter)
         assert [one.replayed for one in letters.find([letter.id])] == [True]
     [report] = written(stack, DELIVERY, workspace, "DeliveryReported")

@@ -92,11 +92,11 @@ def replay_letters(
     """Publish refused records to their origin again, byte for byte."""
     if bool(ids) == (everything or stage is not None):
         raise NotPossible("`starling dlq replay` needs the IDs from `starling dlq list`, or --all, or --stage STAGE")
-    letters = _letters(data_dir)
-    chosen = letters.find(ids) if ids else [found for found in letters.letters(_checked(stage)) if not found.replayed]
-    for letter in chosen:
-        letters.replay(letter)
-        print_line(f"{letter.id} replayed to {letter.record['origin_topic']}")
+    with _letters(data_dir) as letters:
+        chosen = letters.find(ids) if ids else [found for found in letters.letters(_checked(stage)) if not found.replayed]
+        for letter in chosen:
+            letters.replay(letter)
+            print_line(f"{letter.id} replayed to {letter.record['origin_topic']}")
     print_line(f"replayed {len(chosen)}")
 
 
