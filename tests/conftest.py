@@ -28,6 +28,9 @@ ROOT = Path(__file__).parent.parent
 # broker, database and registry cost 23 s of processor until schemas and tables are in place, and 42 s without this.
 os.environ.setdefault("JAVA_TOOL_OPTIONS", "-XX:TieredStopAtLevel=1")
 
+# Tests wait for Spark's jobs. Beside other tests on two processors a process of a higher niceness gets a hundredth of them.
+os.environ.setdefault("STARLING_JOB_NICE", "0")
+
 # Every client of httpx would read all authorities of the system, 25 ms of processor time: a test that asks every 50 ms until
 # something is there would take a third of a processor for it.
 httpx._transports.default.create_ssl_context = cache(httpx.create_ssl_context)  # type: ignore[attr-defined]

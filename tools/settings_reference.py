@@ -162,6 +162,7 @@ class Row(NamedTuple):
 
 COMMAND: Final = (
     Row("STARLING_DATA_DIR", "path", "`.starling`", "", "directory of the instance, unless `--data-dir` names one"),
+    Row("STARLING_JOB_NICE", "integer", "*unset*", "", "niceness of Spark's jobs; unset: 10, and 19 for those that the API starts"),
     Row(
         "STARLING_RUNTIME_DIR", "path", "`~/.cache/starling/runtime`", "", "directory of the JVM programs, shared by all instances"
     ),

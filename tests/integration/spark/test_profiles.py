@@ -4,9 +4,11 @@ import json
 import random
 import signal
 import struct
+import sys
 import time
 from collections.abc import Mapping
 from functools import partial
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -35,6 +37,29 @@ def test_the_life_of_computed_traits(instance: Instance) -> None:
     _definitions_may_come_and_change_at_any_time(instance)
     _values_arrive_while_a_new_trait_reads_the_history(instance)
     _records_match_the_contract(instance)
+    assert instance.stop() == 0
+
+
+LATE_PYTHON = f"""#!/bin/sh
+case "$*" in
+*driver_worker*) test -e "$0.late" || {{ touch "$0.late"; sleep 11; }} ;;
+esac
+exec {sys.executable} "$@"
+"""
+
+
+@pytest.mark.long
+def test_a_python_worker_that_starts_too_late_does_not_end_the_process(instance: Instance, tmp_path: Path) -> None:
+    """Spark waits 10 s for it; a busy machine can take longer to start Python."""
+    python = tmp_path / "python"
+    python.write_text(LATE_PYTHON)
+    python.chmod(0o755)
+    instance.event("ann", START_MS, revenue=10)
+    instance.define("spent", SPENT_30D)
+    instance.start(PYSPARK_PYTHON=str(python))
+    instance.settle()
+    assert instance.values() == {("ann", "spent"): 10}
+    assert instance.log.read_text().count("python_worker_late") == 1
     assert instance.stop() == 0
 
 

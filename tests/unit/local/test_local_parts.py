@@ -1,4 +1,4 @@
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
 
@@ -123,6 +123,19 @@ def test_no_spark_means_no_spark_and_none_of_its_jars() -> None:
 
 def of_api(**more: bool) -> Mapping[str, str]:
     return next(part.env for part in planned_parts(HOME, options(**more)) if part.name == "api")
+
+
+def test_the_niceness_of_jobs_is_10_or_that_of_the_environment(monkeypatch: pytest.MonkeyPatch) -> None:
+    def spark() -> Sequence[str]:
+        return next(part for part in planned_parts(HOME, options()) if part.name == "spark").command[:3]
+
+    monkeypatch.delenv("STARLING_JOB_NICE")
+    assert list(spark()) == ["nice", "-n", "10"]
+    monkeypatch.setenv("STARLING_JOB_NICE", "0")
+    assert list(spark()) == ["nice", "-n", "0"]
+    monkeypatch.setenv("STARLING_JOB_NICE", "20")
+    with pytest.raises(PlanError, match="from 0 to 19"):
+        spark()
 
 
 def test_the_api_starts_backfills_only_when_asked_for() -> None:

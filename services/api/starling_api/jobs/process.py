@@ -6,18 +6,18 @@ import sys
 from collections.abc import Mapping
 
 
-def command(job: str) -> tuple[str, ...]:
+def command(job: str, niceness: int) -> tuple[str, ...]:
     """Return the command of a job. `job`: its package, such as `backfill`."""
-    # The lowest priority gives the live services precedence. At a niceness of 10 the backfill took a fifth of the segmenter's rate.
-    return ("nice", "-n", "19", sys.executable, "-m", f"starling_spark.jobs.{job}")
+    return ("nice", "-n", str(niceness), sys.executable, "-m", f"starling_spark.jobs.{job}")
 
 
 class LocalProcess:
     """A `Submitter`. The job inherits the environment of the API, with another instance id."""
 
-    def __init__(self, job: str, environment: Mapping[str, str]) -> None:
-        """`job`: its package, such as `backfill`; `environment`: variables that differ from those of the API."""
+    def __init__(self, job: str, environment: Mapping[str, str], niceness: int) -> None:
+        """`environment`: variables that differ from those of the API; `niceness`: 0 to 19."""
         self._job = job
+        self._niceness = niceness
         self._environment = environment
         self._process: subprocess.Popen[bytes] | None = None
 
@@ -32,7 +32,7 @@ class LocalProcess:
     def start(self) -> None:
         """Start the process. Raises: OSError."""
         environment = {**os.environ, "STARLING_INSTANCE_ID": self._job, **self._environment}
-        self._process = subprocess.Popen(command(self._job), env=environment)
+        self._process = subprocess.Popen(command(self._job, self._niceness), env=environment)
 
     def stop(self) -> None:
         """End the process. The job continues when the API starts again."""

@@ -36,7 +36,7 @@ def submitter_of(settings: ApiSettings, job: Job) -> Submitter | None:
     """Return the submitter of the settings; None if an operator starts the jobs."""
     place = _place(settings, job)
     if place.runner == "process":
-        return LocalProcess(job, {})
+        return LocalProcess(job, {}, settings.job_nice)
     if place.runner == "kubernetes":
         # A sixth of the processor time of the start of an API that runs no job on Kubernetes.
         from kubernetes import client, config  # noqa: PLC0415

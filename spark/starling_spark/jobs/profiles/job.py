@@ -12,6 +12,7 @@ from threading import Event
 from typing import Final, NamedTuple
 
 from confluent_kafka import KafkaException
+from pyspark.errors import StreamingQueryException
 from pyspark.sql import SparkSession
 
 from starling_common.failpoints.ending import Ending
@@ -29,6 +30,7 @@ from starling_spark.jobs.profiles.query.queries import Batch, Observers, QueryOp
 from starling_spark.jobs.profiles.query.transform import Job
 from starling_spark.kafka.checkpoints import Checkpoint
 from starling_spark.kafka.groups import Ends
+from starling_spark.session.failures import is_late_worker
 from starling_spark.session.query_metrics import QueryMetrics, count_refused
 from starling_spark.session.running import Stall, completed_tasks, driver_turns
 
@@ -39,6 +41,7 @@ _POLL_SECONDS = 0.1
 _USERS_A_VISIT = 4_000
 """Users of a partition that one micro-batch visits when a query begins to publish."""
 _IDLE_SECONDS = 1.0
+_MOST_LATE_WORKERS = 3
 _STREAM_TIME_STEP_MS = 10_000
 """Stream time that may pass until it is committed without a record, as with the heartbeats of the wall clock."""
 HANDOVER: Final = (
@@ -99,7 +102,10 @@ def _reached(ends: Ends, goal: Ends) -> bool:
 
 
 class ProfilesJob:
-    """Runs until it is stopped. A failed query ends the process, and the supervisor restarts it."""
+    """Runs until it is stopped. A failed query ends the process, and the supervisor restarts it.
+
+    A query whose Python worker started too late is started again in the same process, a few times.
+    """
 
     def __init__(self, dependencies: ProfilesDependencies, options: QueryOptions, job: Job) -> None:
         """`job` has no definitions; the catalogue provides them."""
@@ -139,11 +145,21 @@ class ProfilesJob:
         BrokerUnavailable, KafkaException when an error persists.
         """
         self._dependencies.positions.load([*self._inputs, self._dependencies.catalogue.topic])
+        late = 0
         while not stopping.is_set():
             definitions = self._definitions()
             generation = self._generations.in_force(self._layout)
             if generation is not None:
-                self._stream(generation, stopping, stop_seconds)
+                try:
+                    self._stream(generation, stopping, stop_seconds)
+                except StreamingQueryException as failure:
+                    late += 1
+                    if not is_late_worker(failure) or late > _MOST_LATE_WORKERS:
+                        raise
+                    # A restart of the process would start a JVM as well, on a machine that is too busy to start Python.
+                    log(__name__).warning("python_worker_late", query=generation.name, times=late)
+                else:
+                    late = 0
             elif definitions:
                 self._generations.open(self._name(definitions), self._layout, definitions, live=True)
             else:

@@ -22,7 +22,7 @@ class Host:
     """Paths on this machine that the services need.
 
     Shape: `spark_jars` is the class path of pyspark, `iceberg_jars` the additional jars of the lake, `jdbc_jars` those of
-           the databases that imports read; empty if no started part needs them.
+           the databases that imports read; empty if no started part needs them. `job_nice` is the niceness of Spark's jobs.
     """
 
     python: str
@@ -30,6 +30,7 @@ class Host:
     spark_jars: tuple[Path, ...] = ()
     iceberg_jars: tuple[Path, ...] = ()
     jdbc_jars: tuple[Path, ...] = ()
+    job_nice: int = 10
 
 
 def service_parts(data_dir: Path, options: Options, host: Host) -> list[Part]:
@@ -176,7 +177,7 @@ def _spark(name: str, module: str, data_dir: Path, ports: Ports, shared: Mapping
     jars = (*host.spark_jars, *(host.iceberg_jars if name == "lake" else ()))
     part = _service(name, module, data_dir, ports.worker(name, 0), {**shared, **_spark_env(data_dir, jars, host)}, host)
     # A micro-batch occupies every processor of one machine; memberships come first.
-    return replace(part, command=("nice", "-n", "10", *part.command))
+    return replace(part, command=("nice", "-n", str(host.job_nice), *part.command))
 
 
 def job_env(name: str, data_dir: Path, options: Options, host: Host) -> dict[str, str]:
