@@ -145,7 +145,8 @@ def _with_copied_sources(here: Path) -> tuple[Path, dict[str, str]]:
 
 
 def _bash(here: Path, script: str, base: int, **more: str) -> subprocess.CompletedProcess[str]:
-    environment = {name: os.environ[name] for name in ("HOME", "JAVA_HOME", "LANG", "TMPDIR") if name in os.environ}
+    kept = ("HOME", "JAVA_HOME", "LANG", "TMPDIR", "STARLING_JOB_NICE")
+    environment = {name: os.environ[name] for name in kept if name in os.environ}
     paths = os.environ.get("PATH", os.defpath).split(os.pathsep)
     environment |= {"PATH": os.pathsep.join(path for path in paths if not Path(path).is_relative_to(ROOT)), **more}
     return subprocess.run(
