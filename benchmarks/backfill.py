@@ -26,6 +26,7 @@ from common.bench import PARTITIONS, Progress, Stack, Watched, keep, stack, writ
 from confluent_kafka import Consumer, TopicPartition
 
 from starling_api.jobs.process import command
+from starling_api.settings import ApiSettings
 from starling_common.kafka.clients import TopicView, consumer_config
 from starling_common.kafka.topics import BACKFILLS, BEHAVIOUR, PROGRESS, SEGMENT_DEFINITIONS, load_catalogue
 from starling_common.testing import free_port
@@ -77,7 +78,7 @@ def job(made: Stack, directory: Path) -> Watched:
         "STARLING_INSTANCE_ID": "backfill",
         "STARLING_SPARK_DRIVER_MEMORY": "1g",
     }
-    return Watched(command("backfill"), environment, directory / "backfill.log")
+    return Watched(command("backfill", ApiSettings.model_fields["job_nice"].default), environment, directory / "backfill.log")
 
 
 class Cost:
