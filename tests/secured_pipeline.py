@@ -102,6 +102,7 @@ class Pipeline:
     ingest: httpx.Client
     api: httpx.Client
     tracker: httpx.Client
+    services: Mapping[str, Service]
 
     def track(self, user: str, event: str, **properties: object) -> None:
         answer = self.ingest.post("/v1/track", json={"userId": user, "event": event, "properties": properties})
@@ -114,6 +115,10 @@ class Pipeline:
     def define(self, path: str, document: Mapping[str, object]) -> None:
         answer = self.api.post(path, json=document)
         assert answer.status_code == 201, answer.text
+
+    def has_metric(self, service: str, sample: str) -> bool:
+        """Return whether a service shows this sample, as `name{labels} value`."""
+        return sample in httpx.get(f"{self.services[service].url}/metrics", trust_env=False).text.splitlines()
 
     def members(self, key: str) -> set[str]:
         return {item["user_id"] for item in self.api.get(f"/v1/segments/{key}/members").json()["items"]}
@@ -130,7 +135,7 @@ def secure_pipeline(secure: Secure) -> Iterator[Pipeline]:
         ingest = httpx.Client(base_url=services["ingest"].url, auth=(WRITE_KEY, ""), timeout=30, trust_env=False)
         api = httpx.Client(base_url=services["api"].url, headers=headers, timeout=30, trust_env=False)
         tracker = httpx.Client(base_url=services["tracker"].url, timeout=30, trust_env=False)
-        yield Pipeline(last.enter_context(ingest), last.enter_context(api), last.enter_context(tracker))
+        yield Pipeline(last.enter_context(ingest), last.enter_context(api), last.enter_context(tracker), services)
         for service in services.values():
             service.process.terminate()  # all at once; the end of each block waits for its own
 
