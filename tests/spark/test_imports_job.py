@@ -40,6 +40,7 @@ from tests.spark.conftest import spark_settings
 
 TRACK = "ingest.track"
 IDENTIFY = "ingest.identify"
+GROUP = "ingest.group"
 PASSWORD = "planted-5e0c-secret"
 SEALER = Sealer({"tests": b"7" * 32})
 ROWS = 20_000
@@ -304,6 +305,36 @@ def test_the_traits_of_rows_that_are_gone_are_set_to_null(spark: SparkSession, i
     imports.again(place)
     assert imports.job(spark).run(lambda: False) == {FAILED: 1}
     assert "are gone and 0 are left" in str(imports.state(place)[1])
+
+
+def test_rows_of_accounts_become_group_calls_once_and_again_when_they_change(
+    spark: SparkSession, imports: Imports, customers: Customers, tmp_path: Path
+) -> None:
+    (tmp_path / "a.csv").write_text("user,company,size\nann,acme,12\n,acme,12\nbob,acme,12\n")
+    accounts: dict[str, Any] = {"kind": "accounts", "event": None, "account_column": "company"}
+    file = imports.request("companies", (tmp_path / "a.csv").as_uri(), **accounts)
+    query = f"SELECT id, 'c' || id % 3 AS company, \"Plan\" FROM {customers.name}"  # noqa: S608 - the name is ours
+    columns = {"Plan": "traits.plan"}
+    crm = imports.database_request("crm", customers.url, request={**accounts, "columns": columns}, query=query)
+    assert imports.job(spark).run(lambda: False) == {DONE: 2}, (imports.state(file), imports.state(crm))
+    assert imports.rejects(file) == [("a.csv", 2, "user", "missing_id")]
+
+    def calls() -> list[tuple[str, str, dict[str, Any]]]:
+        found = [(one["user_id"], json.loads(one["item"])) for one in imports.items(GROUP)]
+        return sorted(((user, item["groupId"], item["traits"]) for user, item in found), key=str)
+
+    before = calls()
+    assert before == [
+        ("1", "c1", {"plan": "pro"}), ("2", "c2", {}), ("3", "c0", {"plan": "free"}), ("4", "c1", {"plan": "free"}),
+        ("ann", "acme", {"size": 12}), ("bob", "acme", {"size": 12}),
+    ]  # fmt: skip
+    customers.change("basic")
+    customers.sql(f"DELETE FROM {customers.name} WHERE id = 4")  # noqa: S608 - the name is ours
+    imports.again(crm)
+    assert done(imports, spark, crm) == (3, 1, 0)
+    assert calls() == sorted([*before, ("1", "c1", {"plan": "basic"})], key=str)
+    ids = [one["message_id"] for one in imports.items(GROUP)]
+    assert len(set(ids)) == len(ids)
 
 
 def test_an_import_that_is_due_waits_again_once(imports: Imports, customers: Customers) -> None:

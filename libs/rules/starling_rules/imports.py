@@ -33,7 +33,8 @@ _SCHEDULE_CURE: Final = 'give minute, hour, day, month and weekday of cron, such
 class ImportRequest(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=True, omit_defaults=True):
     """One import. `columns`: the field of each column, such as `properties.revenue`; None: every column that has no other use.
 
-    An event has `event` or `event_column`. `id_column`: its text identifies the row in all files of the import, or in the database.
+    An event has `event` or `event_column`, and an account `account_column` with its id. `id_column`: its text identifies the row in
+    all files of the import, or in the database.
     `jdbc`: the source of the format `jdbc`, whose `uri` is that of a database. `schedule`, `timezone`: when it runs again; they are
     stored beside the request.
     """
@@ -41,8 +42,9 @@ class ImportRequest(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_
     key: str
     uri: str
     format: Literal["csv", "parquet", "jsonl", "jdbc"]
-    kind: Literal["events", "traits"]
+    kind: Literal["events", "traits", "accounts"]
     user_column: str
+    account_column: str | None = None
     event: str | None = None
     event_column: str | None = None
     time_column: str | None = None
@@ -62,8 +64,12 @@ class ImportRequest(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_
     def named(self) -> list[str]:
         """Return the columns that the files or the rows of the database must have, without repetition."""
         own = () if self.jdbc is None else self.jdbc.columns()
-        used = (self.user_column, self.event_column, self.time_column, self.id_column, *(self.columns or ()), *own)
-        return list(dict.fromkeys(column for column in used if column is not None))
+        return list(dict.fromkeys((*self.roles(), *(self.columns or ()), *own)))
+
+    def roles(self) -> tuple[str, ...]:
+        """Return the columns that have a use of their own, and are no field by default."""
+        used = (self.user_column, self.account_column, self.event_column, self.time_column, self.id_column)
+        return tuple(column for column in used if column is not None)
 
 
 class ImportSchedule(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=True, omit_defaults=True):
@@ -214,12 +220,21 @@ def _user_column(given: Given) -> Iterator[FieldError]:
         yield FieldError("/user_column", "missing_column", "it is empty", "name the column with the user ids")
 
 
+def _account_column(given: Given) -> Iterator[FieldError]:
+    if given.kind == "accounts" and not given.account_column:
+        reason = "an import of accounts needs it"
+        yield FieldError("/account_column", "missing_column", reason, "name the column with the account ids")
+    if given.kind != "accounts" and given.account_column is not None:
+        reason = f"an import of {given.kind} has none"
+        yield FieldError("/account_column", "unexpected_column", reason, "remove it, or write the kind accounts")
+
+
 def _event(given: Given) -> Iterator[FieldError]:
     names = (given.event, given.event_column)
     if given.kind == "events" and names.count(None) != 1:
         yield FieldError("/event", "missing_event", "an import of events has either event or event_column", "give one of them")
-    if given.kind == "traits" and names != (None, None):
-        yield FieldError("/event", "unexpected_event", "an import of traits has no event", "remove event and event_column")
+    if given.kind != "events" and names != (None, None):
+        yield FieldError("/event", "unexpected_event", f"an import of {given.kind} has no event", "remove event and event_column")
     if given.event is not None and not given.event.strip():
         yield FieldError("/event", "missing_event", "it is blank", "give the event's name")
 
@@ -257,6 +272,8 @@ def _source(given: Given) -> Iterator[FieldError]:
     yield from (FieldError(f"/{one.field}", one.code, one.reason, one.cure) for one in source_errors(given.jdbc))
     if given.jdbc.deletions == "any" and (given.kind != "traits" or given.jdbc.mode != "full"):
         reason = "only the kind traits with the mode full finds deletions"
+        if given.kind == "accounts":
+            reason = "a group call also assigns its user to the account, so accounts that are gone keep their traits"
         yield FieldError("/jdbc/deletions", "unexpected_deletions", reason, "remove it")
 
 
@@ -283,6 +300,7 @@ _CHECKS: Final[tuple[tuple[frozenset[str], Callable[[Given], Iterator[FieldError
     (frozenset({"key"}), _key),
     (frozenset({"uri", "format"}), _uri),
     (frozenset({"user_column"}), _user_column),
+    (frozenset({"kind", "account_column"}), _account_column),
     (frozenset({"kind", "event", "event_column"}), _event),
     (frozenset({"format", "id_column"}), _id_column),
     (frozenset({"kind", "columns"}), _columns),

@@ -64,6 +64,7 @@ def test_only_an_admin_imports_and_cancels(role: str) -> None:
         ({"uri": "/data"}, "bad_uri"),
         ({"format": "xlsx"}, "bad_import"),
         ({"event": None}, "missing_event"),
+        ({"event": None, "kind": "accounts"}, "missing_column"),
     ],
 )
 def test_an_invalid_import_is_refused(change: dict[str, Any], code: str) -> None:
@@ -176,6 +177,17 @@ def test_every_error_of_an_import_is_listed() -> None:
     answer = call(World(), "POST", "/v1/imports", json=DATABASE | {"id_column": None, "max_rejects": -1, "jdbc": {"user": ""}})
     pointers = [one["pointer"] for one in answer.json()["errors"]]
     assert (answer.status_code, pointers) == (400, ["/id_column", "/max_rejects", "/jdbc/user", "/jdbc/table"])
+
+
+def test_an_import_of_accounts_is_shown_with_its_column_and_deletes_nothing() -> None:
+    world, accounts = World(), {"kind": "accounts", "account_column": "company"}
+    refused = call(world, "POST", "/v1/imports", json=DATABASE | accounts | {"jdbc": SOURCE | {"deletions": "any"}}).json()
+    assert [(one["pointer"], one["code"]) for one in refused["errors"]] == [("/jdbc/deletions", "unexpected_deletions")]
+    assert call(world, "POST", "/v1/imports", json=DATABASE | accounts).status_code == 201
+    found = call(world, "GET", "/v1/imports/crm", role="see").json()
+    assert (found["kind"], found["account_column"]) == ("accounts", "company")
+    ended(world)
+    assert call(world, "POST", "/v1/imports/crm/run", json={"deletions": "any"}).json()["code"] == "unexpected_deletions"
 
 
 def test_an_import_of_a_database_is_run_again_once_it_has_ended() -> None:

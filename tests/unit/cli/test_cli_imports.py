@@ -120,6 +120,12 @@ def test_a_directory_and_a_uri(api: Api, tmp_path: Path) -> None:
     assert starling("run", tmp_path / "days", "--kind", "traits", "--format", "jsonl", "--key", "days").exit_code == 0
     assert [path.name for path in copies(tmp_path)] == ["1.jsonl"]
     assert starling("run", "s3a://shop/x.parquet", "--event", "Order", "--key", "x", "--id-column", "id").exit_code == 0
+    words = ["--kind", "accounts", "--user-column", "mail", "--account-column", "company", "--mapping", "size=traits.employees"]
+    assert starling("run", "s3a://shop/y.csv", *words, "--key", "y").exit_code == 0
+    assert api.made["y"] == {
+        "key": "y", "uri": "s3a://shop/y.csv", "kind": "accounts", "format": "csv", "user_column": "mail",
+        "account_column": "company", "columns": {"size": "traits.employees"},
+    }  # fmt: skip
     assert (api.made["x"]["uri"], api.made["x"]["format"], api.made["x"]["id_column"]) == ("s3a://shop/x.parquet", "parquet", "id")
 
 

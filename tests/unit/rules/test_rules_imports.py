@@ -27,6 +27,10 @@ def test_a_valid_import_names_its_columns_once() -> None:
     found = parse_request(document)
     assert isinstance(found, Done)
     assert found.value.named() == ["customer", "at", "order_id", "sum"]
+    accounts = {"kind": "accounts", "event": None, "account_column": "company", "columns": {"sector": "traits.industry"}}
+    found = parse_request(EVENTS | accounts)
+    assert isinstance(found, Done)
+    assert found.value.named() == ["customer", "company", "sector"]
 
 
 @pytest.mark.parametrize(
@@ -40,6 +44,11 @@ def test_a_valid_import_names_its_columns_once() -> None:
         ({"event_column": "name"}, "missing_event", "/event"),
         ({"event": " "}, "missing_event", "/event"),
         ({"kind": "traits"}, "unexpected_event", "/event"),
+        ({"kind": "accounts", "account_column": "company"}, "unexpected_event", "/event"),
+        ({"kind": "accounts", "event": None}, "missing_column", "/account_column"),
+        ({"kind": "accounts", "event": None, "account_column": ""}, "missing_column", "/account_column"),
+        ({"kind": "accounts", "event": None, "account_column": "a", "columns": {"b": "properties.b"}}, "bad_field", "/columns/b"),
+        ({"account_column": "company"}, "unexpected_column", "/account_column"),
         ({"delimiter": ";;"}, "bad_delimiter", "/delimiter"),
         ({"max_rejects": -1}, "bad_max_rejects", "/max_rejects"),
         ({"columns": {"a": "traits.a"}}, "bad_field", "/columns/a"),
@@ -81,6 +90,7 @@ def test_traits_of_full_imports_find_deletions() -> None:
         ({}, {"deletions": "none"}, False),
         ({}, {"mode": "cursor", "cursor_column": "at"}, False),
         ({"kind": "events", "event": "Order"}, {}, False),
+        ({"kind": "accounts", "account_column": "company"}, {}, False),
     ]
     for change, source, finds in cases:
         found = parse_request(DATABASE | change | {"jdbc": SOURCE | source})
@@ -89,6 +99,9 @@ def test_traits_of_full_imports_find_deletions() -> None:
     for change, source in (({"kind": "events", "event": "Order"}, {}), ({}, {"mode": "cursor", "cursor_column": "at"})):
         document = DATABASE | change | {"jdbc": SOURCE | source | {"deletions": "any"}}
         assert errors_of(document) == {"/jdbc/deletions": "unexpected_deletions"}
+    refused = parse_request(DATABASE | {"kind": "accounts", "account_column": "company", "jdbc": SOURCE | {"deletions": "any"}})
+    assert isinstance(refused, Invalid)
+    assert ["a group call also assigns its user" in one.message for one in refused.errors] == [True]
 
 
 def test_a_database_is_read_with_its_own_columns() -> None:

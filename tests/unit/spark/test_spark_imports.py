@@ -125,6 +125,30 @@ def test_lines_of_json_become_items_and_bad_ones_are_rejected(tmp_path: Path) ->
     ]
 
 
+def test_rows_of_accounts_become_group_calls_and_rows_without_a_user_or_an_account_are_rejected(tmp_path: Path) -> None:
+    content = (
+        "user,company,size,plan\nann,007,12,pro\n"
+        ",acme,1,x\n"  # a group call needs a user
+        "bob,,1,x\n" + f"bob,{'a' * 513},1,x\n" + "bob,007,13,\n"
+    )
+    request, ingest, again = wanted(kind="accounts", event=None, account_column="company"), Ingest(), Ingest()
+    progress = imported(written(tmp_path, content), request, ingest)
+    assert progress == Progress("1", 5, 2, 3, complete=True)
+    assert ingest.reject_codes() == {2: ("user", "missing_id"), 3: ("company", "missing_account"), 4: ("company", "id_too_long")}
+    assert ingest.rejected[2].cure == "name a user of the account: a group call has one"
+    assert [{name: one[name] for name in ("type", "userId", "groupId", "traits")} for one in ingest.items.values()] == [
+        {"type": "group", "userId": "ann", "groupId": "007", "traits": {"size": 12, "plan": "pro"}},
+        {"type": "group", "userId": "bob", "groupId": "007", "traits": {"size": 13}},
+    ]
+    imported(tmp_path / "a.csv", request, again)
+    assert again.items.keys() == ingest.items.keys()
+    # The id of the row alone makes the message id, also in another file.
+    keyed = [RowMapper(wanted(kind="accounts", event=None, account_column="company", id_column="id"), "w", name) for name in "ab"]
+    rows = [one.map(n, {"user": "u", "company": 5, "id": "r", "size": n}) for n, one in enumerate(keyed)]
+    assert [one.item["groupId"] for one in rows if isinstance(one, ImportedRow)] == ["5", "5"]
+    assert len({one.item["messageId"] for one in rows if isinstance(one, ImportedRow)}) == 1
+
+
 def test_columns_of_parquet_keep_their_types_and_a_type_without_json_is_rejected(tmp_path: Path) -> None:
     path = tmp_path / "a.parquet"
     table = pa.table(

@@ -7,7 +7,7 @@ from starling_spark.jobs.imports.store import Place
 from starling_spark.lineage.datasets import Dataset, database_table, files, kafka_topics
 from starling_spark.lineage.runs import JobName
 
-_TOPIC_OF_KIND = {"events": "ingest.track", "traits": "ingest.identify"}
+_TOPIC_OF_KIND = {"events": "ingest.track", "traits": "ingest.identify", "accounts": "ingest.group"}
 
 
 def job_of(place: Place, request: ImportRequest) -> JobName:

@@ -146,7 +146,7 @@ def _csv_rows(request: ImportRequest, lines: _Lines) -> Iterator[tuple[int, dict
         raise UnusableFile("is empty: the first line of CSV has the names of the columns")
     header[0] = header[0].removeprefix("\ufeff")
     check_columns(request, header)
-    raw = {request.user_column, request.event_column, request.time_column, request.id_column}
+    raw = set(request.roles())
     number = 0
     while True:
         try:

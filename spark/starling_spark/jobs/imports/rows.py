@@ -12,6 +12,9 @@ from starling_common.values import MAX_ID_BYTES, deterministic_id, is_longer
 from starling_rules.imports import ImportRequest
 
 _BOOLEANS: Final = {"true": True, "false": False}
+_TYPES: Final = {"events": "track", "traits": "identify", "accounts": "group"}
+_CURE: Final = "give each row one"
+_ACCOUNT_CURE: Final = "name a user of the account: a group call has one"
 _SHOWN: Final = 60
 """Most characters of a value in a message."""
 
@@ -69,7 +72,7 @@ class RowMapper:
         self._workspace = workspace
         self._file = file
         self._field = "properties" if request.kind == "events" else "traits"
-        self._used = {request.user_column, request.event_column, request.time_column, request.id_column}
+        self._used = set(request.roles())
 
     @property
     def id_column(self) -> str | None:
@@ -94,11 +97,11 @@ class RowMapper:
     def _head(self, values: Mapping[str, Any]) -> tuple[dict[str, Any], str | None]:
         """Return the item without its fields, and the text of the id column. Raises: _Invalid."""
         request = self._request
-        user = _required(request.user_column, values, "missing_id", "user id")
-        if is_longer(user, MAX_ID_BYTES):
-            reason = f"the user id has over {MAX_ID_BYTES} bytes of UTF-8"
-            raise _Invalid(request.user_column, "id_too_long", reason, "import a hash of it")
-        item: dict[str, Any] = {"type": "track" if request.kind == "events" else "identify", "userId": user}
+        cure = _ACCOUNT_CURE if request.kind == "accounts" else _CURE
+        user = _id(request.user_column, values, "missing_id", "user id", cure)
+        item: dict[str, Any] = {"type": _TYPES[request.kind], "userId": user}
+        if request.account_column is not None:
+            item["groupId"] = _id(request.account_column, values, "missing_account", "account id")
         if request.event_column is not None:
             item["event"] = _required(request.event_column, values, "missing_event", "event's name")
         elif request.event is not None:
@@ -154,11 +157,19 @@ def _of_column(column: str, convert: Callable[[Any], Any], values: Mapping[str, 
         raise _Invalid(column, "bad_value", reason, cure) from error
 
 
-def _required(column: str, values: Mapping[str, Any], code: str, what: str) -> str:
+def _id(column: str, values: Mapping[str, Any], code: str, what: str, cure: str = _CURE) -> str:
+    """Return an id. Raises: _Invalid if there is none, or a long one."""
+    found = _required(column, values, code, what, cure)
+    if is_longer(found, MAX_ID_BYTES):
+        raise _Invalid(column, "id_too_long", f"the {what} has over {MAX_ID_BYTES} bytes of UTF-8", "import a hash of it")
+    return found
+
+
+def _required(column: str, values: Mapping[str, Any], code: str, what: str, cure: str = _CURE) -> str:
     """Return the text of a column. Raises: _Invalid if there is none."""
     text: str = _of_column(column, _text, values)
     if not text.strip():
-        raise _Invalid(column, code, f"the {what} is missing or blank", "give each row one")
+        raise _Invalid(column, code, f"the {what} is missing or blank", cure)
     return text
 
 

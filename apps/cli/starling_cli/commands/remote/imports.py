@@ -58,8 +58,9 @@ def run_import(  # noqa: PLR0913, PLR0917 - the command line: each option is an 
             metavar="FILE|URI", help="File or directory of this machine (local instance), or a URI: file://, s3a://, gs://."
         ),
     ],
-    kind: Annotated[Literal["events", "traits"], typer.Option(help="What a row is.")] = "events",
+    kind: Annotated[Literal["events", "traits", "accounts"], typer.Option(help="What a row is.")] = "events",
     user_column: Annotated[str, typer.Option(metavar="COLUMN", help="Column with the user id.")] = "user_id",
+    account_column: Annotated[str | None, typer.Option(metavar="COLUMN", help="With accounts: column with the account id.")] = None,
     event: Annotated[str | None, typer.Option(metavar="NAME", help="Name of all events.")] = None,
     event_column: Annotated[str | None, typer.Option(metavar="COLUMN", help="Column with the name of the event.")] = None,
     time_column: Annotated[
@@ -88,11 +89,12 @@ def run_import(  # noqa: PLR0913, PLR0917 - the command line: each option is an 
     timeout: Timeout = None,
     data_dir: DataDir = None,
 ) -> None:
-    """Import a file of events or traits with the Spark job. Prints the id of the import."""
+    """Import a file of events, traits or accounts with the Spark job. Prints the id of the import."""
     wanted = {
         "kind": kind,
         "format": format_of(source, form),
         "user_column": user_column,
+        "account_column": account_column,
         "event": event,
         "event_column": event_column,
         "time_column": time_column,

@@ -28,7 +28,7 @@ _TAGS: Final[Mapping[str, str]] = {
     "outcomes": "What became of each item that was sent",
     "webhooks": "Addresses that receive membership changes",
     "backfills": "Spark jobs that gather the history of new segments",
-    "imports": "Files of events or traits that a Spark job imports",
+    "imports": "Files and databases that a Spark job imports",
     "views": "Views in SQL, and materialised views",
     "reports": "Reports that Spark computes",
     "messages": "Messages of campaigns to users, their consent, and suppressed addresses",

@@ -106,7 +106,7 @@ _POLICY_BODY: Final[Document] = {"quiet_hours": {"from": "21:00", "to": "08:00"}
 _POLICY: Final[Document] = {"key": "policy", **_POLICY_BODY, **_SERVER}
 _IMPORT_BODY: Final[Document] = {
     "key": "orders-2025", "uri": "s3://shop-exports/orders", "format": "csv", "kind": "events", "user_column": "customer",
-    "event": "Order Completed", "time_column": "at", "id_column": "order_id", "columns": {"total": "properties.revenue"},
+    "event": "Order Completed", "time_column": "at", "columns": {"total": "properties.revenue"},
 }  # fmt: skip
 _IMPORT: Final[Document] = {**_IMPORT_BODY, "state": "waiting", "message": None, "created_at": _INSTANT, "changed_at": None}
 _IMPORT_JDBC: Final[Document] = {

@@ -98,10 +98,8 @@ class DefinitionModel(BaseModel):
     """The fields that the server adds to every definition."""
 
     key: str
-    version: int = Field(
-        description="Number of the version: it grows when the condition or another meaningful field changes, not with a new name"
-    )
-    revision: int = Field(description="Number of the change: it grows with every change. The ETag is this number in quotes")
+    version: int = Field(description="Number of the version: it grows with each change of the meaning, not with a new name")
+    revision: int = Field(description="It grows with every change. The ETag is this number in quotes")
     status: str
     tags: list[str] | None = Field(default=None, description="Labels without an effect")
     owner: str | None = Field(default=None, description="Responsible person or team, without an effect")
@@ -150,8 +148,9 @@ class ImportSummaryModel(BaseModel):
     key: str
     uri: str
     format: Literal["csv", "parquet", "jsonl", "jdbc"]
-    kind: Literal["events", "traits"]
+    kind: Literal["events", "traits", "accounts"]
     user_column: str
+    account_column: str | None = None
     event: str | None = None
     event_column: str | None = None
     time_column: str | None = None
@@ -173,7 +172,7 @@ class ImportFileModel(BaseModel):
     """Progress of one file of an import."""
 
     file: str = Field(description="Path below the URI; with jdbc: rows, or a part such as rows-3, and deleted")
-    rows_done: int = Field(description="Rows of the file that were read: accepted, rejected, and with jdbc unchanged ones")
+    rows_done: int = Field(description="Rows that were read; with jdbc unchanged ones too")
     accepted: int
     rejected: int
     complete: bool
@@ -183,8 +182,8 @@ class ImportFileModel(BaseModel):
 class ImportModel(ImportSummaryModel):
     """One import with its progress."""
 
-    rows_done: int = Field(description="Rows that were read: accepted, rejected, and with jdbc unchanged ones")
-    accepted: int = Field(description="Rows that the ingest API accepted; a repeated message id has no further effect")
+    rows_done: int = Field(description="Rows that were read; with jdbc unchanged ones too")
+    accepted: int = Field(description="Rows that were accepted; a repetition has no further effect")
     rejected: int
     files: list[ImportFileModel]
 
