@@ -160,7 +160,6 @@ ALLOWED: Final[Mapping[str, str]] = {
     "testing.py:own_keyspace": _ADDRESS,
     "testing.py:cassandra_host": _ADDRESS,
     "testing.py:cassandra_port": _ADDRESS,
-    "testing.py:api_url": _ADDRESS,
     "postgres.py:postgres": _ADDRESS,
     "opensearch.py:opensearch": _ADDRESS,
     "nessie.py:nessie": _ADDRESS,

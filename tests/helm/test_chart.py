@@ -367,7 +367,9 @@ def test_the_backfills_job_has_the_environment_of_its_process(monkeypatch: pytes
     assert binding["subjects"][0]["name"] == api.spec["serviceAccountName"]
 
 
-def test_the_job_of_imports_has_the_environment_of_its_process_and_may_reach_ingest(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_job_of_imports_has_the_environment_of_its_process_and_may_reach_ingest_and_the_api(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
     manifests = objects("everything")
     [given] = [one["data"] for one in of_kind(manifests, "ConfigMap") if one["metadata"]["name"] == f"{RELEASE}-imports"]
     # The API adds the id and the port, and the secret has the keys.
@@ -379,6 +381,10 @@ def test_the_job_of_imports_has_the_environment_of_its_process_and_may_reach_ing
     [edge] = [one for one in of_kind(manifests, "Service") if one["metadata"]["name"].endswith("-ingest")]
     assert settings.imports_ingest_url.startswith(f"http://{edge['metadata']['name']}.")
     assert settings.imports_ingest_url.endswith(f":{edge['spec']['ports'][0]['port']}")
+    [served] = [one for one in of_kind(manifests, "Service") if one["metadata"]["name"].endswith("-api")]
+    api_url = settings.imports_api_url or ""
+    assert api_url.startswith(f"http://{served['metadata']['name']}.")
+    assert api_url.endswith(f":{served['spec']['ports'][0]['port']}")
     binding = named(manifests, "RoleBinding", f"{RELEASE}-imports")
     [api] = [one for one in workloads(manifests) if one.component == "api"]
     assert binding["subjects"][0]["name"] == api.spec["serviceAccountName"]
@@ -399,16 +405,17 @@ def test_the_job_of_sql_traits_has_the_environment_of_its_process(monkeypatch: p
     assert binding["subjects"][0]["name"] == api.spec["serviceAccountName"]
 
 
-def test_ingest_accepts_the_job_of_imports_where_policies_restrict_it() -> None:
+def test_ingest_and_the_api_accept_the_job_of_imports_where_policies_restrict_them() -> None:
     values = {
-        "networkPolicy": {"enabled": True, "ingestFrom": [{"namespaceSelector": {}}]},
+        "networkPolicy": {"enabled": True, "ingestFrom": [{"namespaceSelector": {}}], "apiFrom": [{"namespaceSelector": {}}]},
         "imports": {"enabled": True, "image": "x:1", "secrets": ["keys"], "environment": {"STARLING_IMPORTS_ROOTS": "s3a://shop"}},
     }
     policies = of_kind(rendered(values), "NetworkPolicy")
-    [ingest] = [one for one in policies if one["metadata"]["labels"].get("app.kubernetes.io/component") == "ingest"]
-    sources = [source for rule in ingest["spec"]["ingress"] for source in rule.get("from", ())]
     labels = {"app.kubernetes.io/name": "starling", "app.kubernetes.io/component": "imports"}
-    assert labels in [source["podSelector"]["matchLabels"] for source in sources if "podSelector" in source]
+    for name in ("ingest", "api"):
+        [policy] = [one for one in policies if one["metadata"]["labels"].get("app.kubernetes.io/component") == name]
+        sources = [source for rule in policy["spec"]["ingress"] for source in rule.get("from", ())]
+        assert labels in [source["podSelector"]["matchLabels"] for source in sources if "podSelector" in source]
     [job] = [one for one in policies if one["spec"]["podSelector"]["matchLabels"] == labels]
     assert [port["port"] for rule in job["spec"]["egress"] for port in rule["ports"]] == [53, 53, 9042, 8080]
 

@@ -1,6 +1,9 @@
 """The job `imports` with a real ingest API, broker, Cassandra and PostgreSQL: files, a database, rejected rows, and a kill."""
 
 import json
+import os
+import subprocess
+import sys
 import uuid
 from collections.abc import Iterator
 from pathlib import Path
@@ -17,6 +20,7 @@ from starling_api.imports.imports import Imports as ApiImports
 from starling_api.imports.store import CassandraImports
 from starling_api.imports.wiring import ImportService
 from starling_api.jobs import runner
+from starling_api.lists.store import CassandraLists
 from starling_api.settings import ApiSettings
 from starling_common.cassandra.database import Database
 from starling_common.sealing import Place as SecretPlace
@@ -24,13 +28,15 @@ from starling_common.sealing import Sealer
 from starling_common.settings import Cassandra
 from starling_common.telemetry.metrics import Metrics
 from starling_common.testing import eventually, free_port, own_keyspace
+from starling_common.testing import running as service_running
 from starling_common.time.instants import wall_clock_ms
 from starling_common.wire import Registry
 from starling_local.postgres import USER, PostgresServer, postgres
 from starling_rules.imports import CANCELLED, DONE, FAILED, RUNNING, WAITING, ImportRequest
 from starling_rules.jdbc import JdbcSource, password_place
 from starling_spark.jobs.imports.jdbc import SHIPPED, JdbcAccess
-from starling_spark.jobs.imports.job import Databases, ImportJob, Outputs, Target
+from starling_spark.jobs.imports.job import Databases, ImportJob, Outputs
+from starling_spark.jobs.imports.sending import Target
 from starling_spark.jobs.imports.store import ImportStore, Place, Progress
 from starling_spark.lineage.runs import OFF, Lineage
 from tests.conftest import Stack
@@ -41,6 +47,7 @@ from tests.spark.conftest import spark_settings
 TRACK = "ingest.track"
 IDENTIFY = "ingest.identify"
 GROUP = "ingest.group"
+LISTS = "lists.membership"
 PASSWORD = "planted-5e0c-secret"
 SEALER = Sealer({"tests": b"7" * 32})
 ROWS = 20_000
@@ -86,10 +93,32 @@ class Imports:
         assert imports.replace(*place, row.request, row.request)
         assert imports.repeat(*place, row.request, deletions, 2)
 
+    def with_list(self, key: str) -> None:
+        """A list, as the projector stores it."""
+        statement = (
+            "INSERT INTO {ks}.definitions (workspace, kind, key, version, status, document, actor, created_at_micros, "
+            "recorded_at_micros) VALUES (?, 'list', ?, 1, 'active', ?, 'tests', 1, 1)"
+        )
+        self.database.write(statement, (self.workspace, key, json.dumps({"key": key, "name": key, "description": ""})))
+
+    def members(self, key: str) -> set[str]:
+        return {row.user_id for row in CassandraLists(self.database).rows(self.workspace, key, (0, ""), 100_000)}
+
+    def list_changes(self) -> list[tuple[str, str, bool]]:
+        """List, user and whether the user was added, in the order of each user."""
+        codec = Registry(self._stack.registry_url).codec(LISTS, "ListMembershipChanged")
+        found = [codec.decode(one.value() or b"") for one in records(self._stack.brokers, LISTS, self.workspace)]
+        return [(one["list_key"], one["user_id"], one["on_list"]) for one in found]
+
     def job(
-        self, spark: SparkSession, write_key: str = "key", access: JdbcAccess | None = None, lineage: Lineage = OFF
+        self,
+        spark: SparkSession,
+        write_key: str = "key",
+        access: JdbcAccess | None = None,
+        lineage: Lineage = OFF,
+        api: str | None = None,
     ) -> ImportJob:
-        target = Target(self._cassandra, self._edge.url, write_key)
+        target = Target(self._cassandra, self._edge.url, write_key, api, "token")
         databases = Databases(access or JdbcAccess(allow_private=True), SEALER)
         outputs = Outputs(self._stack.brokers, lineage)
         return ImportJob(spark, self.store, lambda _: target, [self.directory.as_uri()], databases, outputs)
@@ -228,9 +257,9 @@ def customers(server: PostgresServer) -> Customers:
     return made
 
 
-def done(imports: Imports, spark: SparkSession, place: Place) -> tuple[int, int, int]:
+def done(imports: Imports, spark: SparkSession, place: Place, api: str | None = None) -> tuple[int, int, int]:
     """Run the job; the rows that were read, sent and rejected."""
-    assert imports.job(spark).run(lambda: False) == {DONE: 1}, imports.state(place)
+    assert imports.job(spark, api=api).run(lambda: False) == {DONE: 1}, imports.state(place)
     found = imports.store.progress(place).values()
     return sum(one.rows_done for one in found), sum(one.accepted for one in found), sum(one.rejected for one in found)
 
@@ -337,6 +366,91 @@ def test_rows_of_accounts_become_group_calls_once_and_again_when_they_change(
     assert len(set(ids)) == len(ids)
 
 
+@pytest.fixture
+def api(imports: Imports, tmp_path: Path) -> Iterator[str]:
+    """The address of an API with the tables of the test."""
+    with service_running(
+        "starling_api", imports.environment() | {"STARLING_IMPORTS_RUNNER": "none"}, tmp_path / "api.log"
+    ) as service:
+        yield service.url
+
+
+def test_users_of_files_and_of_a_database_become_members_of_a_list_once(
+    spark: SparkSession, imports: Imports, customers: Customers, api: str, tmp_path: Path
+) -> None:
+    imports.with_list("fair")
+    (tmp_path / "files").mkdir()
+    names = [f"u{number:04}" for number in range(1100)]  # three batches
+    for name, users in (("a", names), ("b", ["u0001", "zoe"])):
+        (tmp_path / "files" / f"{name}.csv").write_text("\n".join(["user", *users]) + "\n")
+    files = imports.request("fair-csv", (tmp_path / "files").as_uri(), kind="lists", event=None, list_key="fair")
+    lists = {"kind": "lists", "event": None, "list_key": "vips"}
+    crm = imports.database_request("crm", customers.url, request=lists, table=f"public.{customers.name}")
+    with sent_lineage(spark_settings(tmp_path)) as (lineage, receiver):
+        found = imports.job(spark, api=api, lineage=lineage).run(lambda: False)
+    assert found == {DONE: 1, FAILED: 1}
+    assert imports.state(crm)[1] == (
+        f"{api}/v1/lists/vips/members answers 404: there is no list 'vips' in this workspace: create the list again, or import "
+        "into another one"
+    )
+    assert imports.members("fair") == {*names, "zoe"}
+    before = imports.list_changes()
+    assert len(before) == 1102
+    [end] = [one for one in receiver.events() if one["eventType"] == "COMPLETE"]
+    assert rows_of(end) == {LISTS: 1102}
+
+    # A job that was killed before it had stored the progress of the last batches sends them again, without an effect.
+    progress = imports.store.progress(files)["a.csv"]
+    imports.store.set_progress(files, "a.csv", 1, progress._replace(rows_done=500, accepted=500, complete=False))
+    again = "UPDATE {ks}.imports SET state = ? WHERE workspace = ? AND key = ? IF EXISTS"
+    assert imports.database.write_if(again, (WAITING, *files))
+    assert imports.job(spark, api=api).run(lambda: False) == {DONE: 1}
+    assert imports.store.progress(files)["a.csv"] == progress
+    assert imports.list_changes() == before
+
+    # A user whose row is gone leaves the list, and no one else.
+    imports.with_list("vips")
+    CassandraLists(imports.database).put(imports.workspace, "vips", ["by-hand"], 1)
+    for state, expected, left in (
+        ("as it is", (4, 4, 0), {"1", "2", "3", "4", "by-hand"}),
+        ("the same", (4, 0, 0), {"1", "2", "3", "4", "by-hand"}),
+        ("id = 4", (4, 1, 0), {"1", "2", "3", "by-hand"}),
+        ("id < 3", None, {"1", "2", "3", "by-hand"}),
+    ):
+        if state.startswith("id"):
+            customers.sql(f"DELETE FROM {customers.name} WHERE {state}")  # noqa: S608 - the name is ours
+        imports.again(crm)
+        if expected is not None:
+            assert done(imports, spark, crm, api) == expected
+        else:
+            assert imports.job(spark, api=api).run(lambda: False) == {FAILED: 1}
+            assert "2 are gone and 1 are left, so no user was removed: correct the source" in str(imports.state(crm)[1])
+        assert imports.members("vips") == left
+    assert [one for one in imports.list_changes() if one[:2] == ("vips", "4")] == [("vips", "4", True), ("vips", "4", False)]
+
+
+@pytest.mark.long
+def test_a_job_that_is_killed_adds_no_user_twice(imports: Imports, api: str, tmp_path: Path) -> None:
+    imports.with_list("fair")
+    names = [f"u{number:05}" for number in range(ROWS)]
+    (tmp_path / "a.csv").write_text("\n".join(["user", *names]) + "\n")
+    place = imports.request("fair", (tmp_path / "a.csv").as_uri(), kind="lists", event=None, list_key="fair")
+    environment = {**os.environ, **imports.environment(), "STARLING_IMPORTS_API_URL": api, "STARLING_INSTANCE_ID": "imports"}
+    environment["STARLING_IMPORTS_API_TOKENS"] = f"token={imports.workspace}"
+    for is_killed in (True, False):
+        with subprocess.Popen([sys.executable, "-m", "starling_spark.jobs.imports"], env=environment) as job:
+            if is_killed:
+                eventually(lambda: any(one.rows_done for one in imports.store.progress(place).values()), 120)
+                job.kill()
+                assert imports.store.progress(place)["a.csv"].rows_done < ROWS
+            else:
+                assert job.wait(400) == 0
+    assert imports.state(place) == (DONE, None)
+    assert imports.members("fair") == set(names)
+    changes = [user for _, user, _ in imports.list_changes()]
+    assert (len(changes), set(changes)) == (ROWS, set(names))
+
+
 def test_an_import_that_is_due_waits_again_once(imports: Imports, customers: Customers) -> None:
     place = imports.database_request("crm", customers.url, table=customers.name)
     store, now_ms = CassandraImports(imports.database), 10 * 3_600_000
@@ -431,7 +545,7 @@ def test_an_error_of_a_database_names_the_cure(
     assert imports.job(spark, access=access).run(lambda: False) == {FAILED: 1}
     assert "add the jar of the driver to STARLING_SPARK_JARS" in str(imports.state(absent)[1])
     imports.again(private)
-    unreadable = ImportJob(spark, imports.store, lambda _: Target(*[None] * 3), [], Databases())  # type: ignore[arg-type]
+    unreadable = ImportJob(spark, imports.store, lambda _: Target(None, "", "key"), [], Databases())  # type: ignore[arg-type]
     assert unreadable.run(lambda: False) == {FAILED: 1}
     assert "STARLING_SECRETS__KEYS" in str(imports.state(private)[1])
     stored = imports.database.read("SELECT * FROM {ks}.imports")

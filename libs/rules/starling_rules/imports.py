@@ -21,6 +21,8 @@ ENDED: Final = frozenset({DONE, FAILED, CANCELLED})
 
 State: TypeAlias = Literal["waiting", "running", "done", "failed", "cancelled"]
 
+FIND_DELETIONS: Final = ("traits", "lists")
+"""The kinds for which a row that is gone has an effect."""
 DEFAULT_MAX_REJECTS: Final = 10_000
 MOST_REJECTS: Final = 1_000_000
 _SCHEMES: Final = ("file", "s3", "s3a", "gs")
@@ -34,7 +36,7 @@ class ImportRequest(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_
     """One import. `columns`: the field of each column, such as `properties.revenue`; None: every column that has no other use.
 
     An event has `event` or `event_column`, and an account `account_column` with its id. `id_column`: its text identifies the row in
-    all files of the import, or in the database.
+    all files of the import, or in the database. The users of the kind `lists` become members of the list `list_key`.
     `jdbc`: the source of the format `jdbc`, whose `uri` is that of a database. `schedule`, `timezone`: when it runs again; they are
     stored beside the request.
     """
@@ -42,9 +44,10 @@ class ImportRequest(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_
     key: str
     uri: str
     format: Literal["csv", "parquet", "jsonl", "jdbc"]
-    kind: Literal["events", "traits", "accounts"]
+    kind: Literal["events", "traits", "accounts", "lists"]
     user_column: str
     account_column: str | None = None
+    list_key: str | None = None
     event: str | None = None
     event_column: str | None = None
     time_column: str | None = None
@@ -59,12 +62,16 @@ class ImportRequest(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_
     def finds_deletions(self) -> bool:
         """Return whether rows that are gone have an effect."""
         source = self.jdbc
-        return source is not None and self.kind == "traits" and source.mode == "full" and source.deletions != "none"
+        return source is not None and self.kind in FIND_DELETIONS and source.mode == "full" and source.deletions != "none"
 
     def named(self) -> list[str]:
         """Return the columns that the files or the rows of the database must have, without repetition."""
         own = () if self.jdbc is None else self.jdbc.columns()
         return list(dict.fromkeys((*self.roles(), *(self.columns or ()), *own)))
+
+    def read(self) -> list[str] | None:
+        """Return the columns to read; None: all of them."""
+        return None if self.columns is None and self.kind != "lists" else self.named()
 
     def roles(self) -> tuple[str, ...]:
         """Return the columns that have a use of their own, and are no field by default."""
@@ -229,6 +236,23 @@ def _account_column(given: Given) -> Iterator[FieldError]:
         yield FieldError("/account_column", "unexpected_column", reason, "remove it, or write the kind accounts")
 
 
+def _list(given: Given) -> Iterator[FieldError]:
+    if given.kind != "lists":
+        if given.list_key is not None:
+            reason = f"an import of {given.kind} has none"
+            yield FieldError("/list_key", "unexpected_list", reason, "remove it, or write the kind lists")
+        return
+    if given.list_key is None or _KEY.fullmatch(given.list_key) is None:
+        yield FieldError("/list_key", "missing_list", "an import of lists needs the key of one", "such as fair-2026")
+    if given.time_column is not None:
+        yield FieldError("/time_column", "unexpected_column", "a member of a list has no time", "remove it")
+    if given.columns is not None:
+        yield FieldError("/columns", "unexpected_column", "a member of a list has no fields", "remove it")
+    if given.id_column and given.id_column != given.user_column:
+        # A user whose row has another id would else be added and removed in one run.
+        yield FieldError("/id_column", "unexpected_column", "a row of a list is its user", "name the user_column")
+
+
 def _event(given: Given) -> Iterator[FieldError]:
     names = (given.event, given.event_column)
     if given.kind == "events" and names.count(None) != 1:
@@ -250,6 +274,8 @@ def _max_rejects(given: Given) -> Iterator[FieldError]:
 
 
 def _columns(given: Given) -> Iterator[FieldError]:
+    if given.kind == "lists":
+        return
     wanted = "properties" if given.kind == "events" else "traits"
     targets: set[str] = set()
     for column, field in (given.columns or {}).items():
@@ -270,8 +296,8 @@ def _source(given: Given) -> Iterator[FieldError]:
         yield FieldError("/jdbc", "missing_jdbc", "the format jdbc needs it", "give user, password, and table or query")
         return
     yield from (FieldError(f"/{one.field}", one.code, one.reason, one.cure) for one in source_errors(given.jdbc))
-    if given.jdbc.deletions == "any" and (given.kind != "traits" or given.jdbc.mode != "full"):
-        reason = "only the kind traits with the mode full finds deletions"
+    if given.jdbc.deletions == "any" and (given.kind not in FIND_DELETIONS or given.jdbc.mode != "full"):
+        reason = "only the kinds traits and lists with the mode full find deletions"
         if given.kind == "accounts":
             reason = "a group call also assigns its user to the account, so accounts that are gone keep their traits"
         yield FieldError("/jdbc/deletions", "unexpected_deletions", reason, "remove it")
@@ -301,6 +327,7 @@ _CHECKS: Final[tuple[tuple[frozenset[str], Callable[[Given], Iterator[FieldError
     (frozenset({"uri", "format"}), _uri),
     (frozenset({"user_column"}), _user_column),
     (frozenset({"kind", "account_column"}), _account_column),
+    (frozenset({"kind", "list_key", "user_column", "time_column", "columns", "id_column"}), _list),
     (frozenset({"kind", "event", "event_column"}), _event),
     (frozenset({"format", "id_column"}), _id_column),
     (frozenset({"kind", "columns"}), _columns),

@@ -40,7 +40,7 @@ from starling_api.imports.imports import Imports
 from starling_api.imports.store import CassandraImports
 from starling_api.imports.wiring import ImportService
 from starling_api.jobs.runner import FAILURES
-from starling_api.lists.lists import Lists
+from starling_api.lists.lists import Lists, has_list
 from starling_api.lists.publisher import ListFeed
 from starling_api.lists.store import CassandraLists
 from starling_api.messages.people import MessengerPeople
@@ -184,7 +184,12 @@ def build_api(settings: ApiSettings) -> Api:
     failures = metrics.gauge(FAILURES)
     zone_of, sealer = Timezones(settings.timezones).of, _sealer(settings)
     imports = Imports(
-        CassandraImports(database), wall_clock_ms, is_started=settings.imports_runner != "none", sealer=sealer, zone_of=zone_of
+        CassandraImports(database),
+        wall_clock_ms,
+        is_started=settings.imports_runner != "none",
+        sealer=sealer,
+        zone_of=zone_of,
+        has_list=partial(has_list, definitions),
     )
     backfill, import_service = BackfillService(settings, registry, failures), ImportService(settings, imports, metrics)
     policy = BackfillPolicy(

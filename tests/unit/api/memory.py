@@ -4,6 +4,7 @@ import random
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
+from functools import partial
 from typing import Any
 
 from starling_api.audit.audit import Audit, AuditPosition, AuditRow
@@ -22,7 +23,7 @@ from starling_api.http.access.auth import Tokens
 from starling_api.http.dependencies import Services
 from starling_api.http.errors import MessengerBehind
 from starling_api.imports.imports import ImportFileRow, ImportRow, Imports, RejectRow
-from starling_api.lists.lists import ListChange, ListRow, Lists
+from starling_api.lists.lists import ListChange, ListRow, Lists, has_list
 from starling_api.messages.bodies import RequestedConsent, RequestedSuppressions
 from starling_api.messages.people import KnownPerson
 from starling_api.outcomes.outcomes import Outcomes
@@ -584,7 +585,8 @@ class World:
     @property
     def imports(self) -> Imports:
         zone_of = Timezones(self.timezones).of
-        return Imports(self.import_store, lambda: self.micros // 1000, sealer=self.vault.sealer, zone_of=zone_of)
+        known = partial(has_list, self.reader)
+        return Imports(self.import_store, lambda: self.micros // 1000, sealer=self.vault.sealer, zone_of=zone_of, has_list=known)
 
     @property
     def backfills(self) -> Backfills:

@@ -190,6 +190,24 @@ def test_an_import_of_accounts_is_shown_with_its_column_and_deletes_nothing() ->
     assert call(world, "POST", "/v1/imports/crm/run", json={"deletions": "any"}).json()["code"] == "unexpected_deletions"
 
 
+def test_an_import_of_a_list_needs_one_that_is_not_deleted() -> None:
+    world, fair = World(), {**BODY, "kind": "lists", "event": None, "list_key": "fair"}
+
+    def refused() -> list[tuple[str, str]]:
+        answer = call(world, "POST", "/v1/imports", json=fair)
+        assert answer.status_code == 400
+        return [(one["pointer"], one["code"]) for one in answer.json()["errors"]]
+
+    assert refused() == [("/list_key", "unknown_list")]
+    assert call(world, "PUT", "/v1/lists/fair").status_code == 201
+    assert call(world, "POST", "/v1/imports?dry_run=true", json=fair).status_code == 201
+    assert call(world, "DELETE", "/v1/lists/fair").status_code == 204
+    assert refused() == [("/list_key", "unknown_list")]
+    assert call(world, "PUT", "/v1/lists/fair-2").status_code == 201
+    assert call(world, "POST", "/v1/imports", json={**fair, "list_key": "fair-2"}).status_code == 201
+    assert call(world, "GET", "/v1/imports/orders", role="see").json()["list_key"] == "fair-2"
+
+
 def test_an_import_of_a_database_is_run_again_once_it_has_ended() -> None:
     world = with_database()
     assert call(world, "POST", "/v1/imports/crm/run", json={}).json()["code"] == "import_running"

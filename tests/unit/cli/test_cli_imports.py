@@ -126,6 +126,8 @@ def test_a_directory_and_a_uri(api: Api, tmp_path: Path) -> None:
         "key": "y", "uri": "s3a://shop/y.csv", "kind": "accounts", "format": "csv", "user_column": "mail",
         "account_column": "company", "columns": {"size": "traits.employees"},
     }  # fmt: skip
+    assert starling("run", "s3a://shop/z.csv", "--kind", "lists", "--list", "fair", "--key", "z").exit_code == 0
+    assert {name: api.made["z"][name] for name in ("kind", "list_key")} == {"kind": "lists", "list_key": "fair"}
     assert (api.made["x"]["uri"], api.made["x"]["format"], api.made["x"]["id_column"]) == ("s3a://shop/x.parquet", "parquet", "id")
 
 

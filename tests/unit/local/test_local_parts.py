@@ -16,7 +16,7 @@ from starling_local.stack.parts.jvm_registry import registry_part
 from starling_local.stack.parts.part import ExitProbe, Part, PlanError, start_order, with_dependencies
 from starling_local.stack.parts.services import Host, imports_dir, keys_file, service_parts
 from starling_local.stack.wiring import needed_bundles, planned_parts
-from starling_spark.jobs.imports.settings import write_keys
+from starling_spark.jobs.imports.settings import api_tokens, write_keys
 
 PORTS = Ports(21_000)
 HOME = Path("/data")
@@ -154,6 +154,8 @@ def test_the_api_starts_imports_with_the_keys_of_all_workspaces() -> None:
     env = next(part.env for part in planned_parts(HOME, options(workspaces=("shop",))) if part.name == "api")
     assert env["STARLING_IMPORTS_RUNNER"] == "process"
     assert write_keys(SecretStr(env["STARLING_IMPORTS_WRITE_KEYS"])) == {"default": "local-write-key", "shop": "shop-write-key"}
+    assert api_tokens(SecretStr(env["STARLING_IMPORTS_API_TOKENS"])) == {"default": "local-admin-token", "shop": "shop-admin-token"}
+    assert env["STARLING_IMPORTS_API_URL"] == env["STARLING_API_URL"]
     assert env["STARLING_IMPORTS_ROOTS"] == imports_dir(HOME).absolute().as_uri()
 
 

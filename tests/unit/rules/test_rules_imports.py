@@ -30,7 +30,13 @@ def test_a_valid_import_names_its_columns_once() -> None:
     accounts = {"kind": "accounts", "event": None, "account_column": "company", "columns": {"sector": "traits.industry"}}
     found = parse_request(EVENTS | accounts)
     assert isinstance(found, Done)
-    assert found.value.named() == ["customer", "company", "sector"]
+    assert found.value.named() == found.value.read() == ["customer", "company", "sector"]
+    found = parse_request(EVENTS | {"kind": "lists", "event": None, "list_key": "fair", "id_column": "customer"})
+    assert isinstance(found, Done)
+    assert found.value.read() == ["customer"]
+    found = parse_request(EVENTS)
+    assert isinstance(found, Done)
+    assert found.value.read() is None
 
 
 @pytest.mark.parametrize(
@@ -49,6 +55,13 @@ def test_a_valid_import_names_its_columns_once() -> None:
         ({"kind": "accounts", "event": None, "account_column": ""}, "missing_column", "/account_column"),
         ({"kind": "accounts", "event": None, "account_column": "a", "columns": {"b": "properties.b"}}, "bad_field", "/columns/b"),
         ({"account_column": "company"}, "unexpected_column", "/account_column"),
+        ({"list_key": "fair"}, "unexpected_list", "/list_key"),
+        ({"kind": "lists", "event": None}, "missing_list", "/list_key"),
+        ({"kind": "lists", "event": None, "list_key": "Fair"}, "missing_list", "/list_key"),
+        ({"kind": "lists", "list_key": "fair"}, "unexpected_event", "/event"),
+        ({"kind": "lists", "event": None, "list_key": "fair", "columns": {"a": "traits.a"}}, "unexpected_column", "/columns"),
+        ({"kind": "lists", "event": None, "list_key": "fair", "time_column": "at"}, "unexpected_column", "/time_column"),
+        ({"kind": "lists", "event": None, "list_key": "fair", "id_column": "row"}, "unexpected_column", "/id_column"),
         ({"delimiter": ";;"}, "bad_delimiter", "/delimiter"),
         ({"max_rejects": -1}, "bad_max_rejects", "/max_rejects"),
         ({"columns": {"a": "traits.a"}}, "bad_field", "/columns/a"),
@@ -83,7 +96,7 @@ def errors_of(document: Any) -> dict[str, str]:
     return {one.pointer: one.code for one in found.errors}
 
 
-def test_traits_of_full_imports_find_deletions() -> None:
+def test_full_imports_of_traits_and_lists_find_deletions() -> None:
     cases: list[tuple[dict[str, Any], dict[str, str], bool]] = [
         ({}, {}, True),
         ({}, {"deletions": "any"}, True),
@@ -91,6 +104,9 @@ def test_traits_of_full_imports_find_deletions() -> None:
         ({}, {"mode": "cursor", "cursor_column": "at"}, False),
         ({"kind": "events", "event": "Order"}, {}, False),
         ({"kind": "accounts", "account_column": "company"}, {}, False),
+        ({"kind": "lists", "list_key": "fair"}, {}, True),
+        ({"kind": "lists", "list_key": "fair"}, {"deletions": "any"}, True),
+        ({"kind": "lists", "list_key": "fair"}, {"mode": "cursor", "cursor_column": "at"}, False),
     ]
     for change, source, finds in cases:
         found = parse_request(DATABASE | change | {"jdbc": SOURCE | source})

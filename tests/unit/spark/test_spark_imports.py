@@ -21,11 +21,11 @@ from starling_spark.jobs.imports import file_import, job
 from starling_spark.jobs.imports.changes import ChangedRows, GoneMapper, GoneRows, gone_rows, presence_of
 from starling_spark.jobs.imports.file_import import Sent, import_file
 from starling_spark.jobs.imports.jdbc import cursor_text, greatest, rows_of_batches
-from starling_spark.jobs.imports.job import ImportJob, Target
+from starling_spark.jobs.imports.job import ImportJob
 from starling_spark.jobs.imports.reading import SourceUnavailable, found_files, rows_of
 from starling_spark.jobs.imports.rows import ImportedRow, RejectedRow, RowMapper, UnusableFile
-from starling_spark.jobs.imports.sending import IngestRefused, IngestUnavailable, Sender, encoded
-from starling_spark.jobs.imports.settings import drivers, write_keys
+from starling_spark.jobs.imports.sending import ListSender, Sender, Target, TargetRefused, TargetUnavailable, encoded
+from starling_spark.jobs.imports.settings import api_tokens, drivers, write_keys
 from starling_spark.jobs.imports.store import KnownRow, Place, Progress
 
 
@@ -352,16 +352,98 @@ def test_a_rejected_item_becomes_a_rejected_row() -> None:
 
 
 def test_an_unknown_key_ends_the_import_and_an_unavailable_api_the_run() -> None:
-    with pytest.raises(IngestRefused, match="401"):
+    with pytest.raises(TargetRefused, match="401"):
         sender(httpx.Response(401, json={"detail": "unknown key"}))[0].send([ROW], [b"{}"])
-    with pytest.raises(IngestUnavailable, match="503"):
+    with pytest.raises(TargetUnavailable, match="503"):
         sender(httpx.Response(503, text="gone"))[0].send([ROW], [b"{}"])
+
+
+def members(names: str) -> list[ImportedRow]:
+    """Rows of an import of a list; a name with a minus is that of a user who is no member any more."""
+    users = [(name.lstrip("-"), not name.startswith("-")) for name in names.split()]
+    return [ImportedRow(n, {"userId": u, "onList": on, "messageId": f"m-{u}"}, u) for n, (u, on) in enumerate(users, 1)]
+
+
+class ListApi:
+    """The calls for the members of a list, with an answer for each; the last one again."""
+
+    def __init__(self, *answers: httpx.Response) -> None:
+        self.calls: list[httpx.Request] = []
+        self.waits: list[float] = []
+        self._answers = list(answers or [httpx.Response(200, json={})])
+        client = httpx.Client(transport=httpx.MockTransport(self._answer))
+        self.sender = ListSender(client, "http://api/", "token", "fair", self.waits.append)
+
+    def _answer(self, request: httpx.Request) -> httpx.Response:
+        self.calls.append(request)
+        return self._answers.pop(0) if len(self._answers) > 1 else self._answers[0]
+
+    def send(self, names: str) -> list[RejectedRow]:
+        return self.sender.send(members(names), [])
+
+
+def test_users_are_added_to_a_list_and_removed_and_a_repetition_has_the_same_key() -> None:
+    api = ListApi()
+    assert api.send("ada bob -eve") == api.send("ada bob") == api.send("ada") == []
+    assert {(str(one.url), one.headers["authorization"]) for one in api.calls} == {
+        ("http://api/v1/lists/fair/members", "Bearer token")
+    }
+    assert [(one.method, json.loads(one.content)["users"]) for one in api.calls] == [
+        ("POST", ["ada", "bob"]), ("DELETE", ["eve"]), ("POST", ["ada", "bob"]), ("POST", ["ada"]),
+    ]  # fmt: skip
+    first, removed, repeated, other = (one.headers["idempotency-key"] for one in api.calls)
+    assert first == repeated
+    assert len({first, removed, other}) == 3
+
+
+def test_a_list_that_another_request_writes_is_waited_for_and_a_deleted_one_ends_the_import() -> None:
+    busy = httpx.Response(409, json={"code": "at_work", "detail": "is being written"})
+    api = ListApi(busy, httpx.Response(503, headers={"retry-after": "2"}), httpx.Response(200, json={}))
+    assert api.send("ada") == []
+    assert api.waits == [1.0, 2.0]
+    assert len({one.headers["idempotency-key"] for one in api.calls}) == 1
+    for status, code, cure in (
+        (404, "unknown_list", "create the list again, or import into another one"),
+        (409, "archived", "create the list again, or import into another one"),
+        (403, "forbidden", "correct STARLING_IMPORTS_API_TOKENS or STARLING_IMPORTS_API_URL"),
+    ):
+        refused = ListApi(httpx.Response(status, json={"code": code, "detail": "it is so"}))
+        with pytest.raises(TargetRefused, match=f"{status}: it is so: {cure}"):
+            refused.send("ada")
+        assert len(refused.calls) == 1
+
+
+def test_an_import_that_lacks_a_key_or_a_token_fails_with_the_cure() -> None:
+    events, lists = wanted(), wanted(kind="lists", event=None, list_key="fair")
+    nothing = Target(Any, "http://ingest", None)  # type: ignore[arg-type]
+    whole = nothing._replace(write_key="key", api_url="http://api", api_token="token")
+    assert whole.problem(events) is whole.problem(lists) is nothing._replace(write_key="key").problem(events) is None
+    for target, request, setting in (
+        (nothing, events, "STARLING_IMPORTS_WRITE_KEYS"),
+        (whole._replace(api_url=None), lists, "STARLING_IMPORTS_API_URL"),
+        (whole._replace(api_token=None), lists, "STARLING_IMPORTS_API_TOKENS"),
+    ):
+        assert setting in str(target.problem(request))
+
+
+def test_rows_of_a_list_are_users_whatever_else_they_have(tmp_path: Path) -> None:
+    ingest = Ingest()
+    content = "user,note\n007,M\u00fcller\n,x\n007,other\n8,\n"
+    progress = imported(written(tmp_path, content), wanted(kind="lists", event=None, list_key="fair"), ingest)
+    assert progress == Progress("1", 4, 3, 1, complete=True)
+    assert ingest.reject_codes() == {2: ("user", "missing_id")}
+    found = [{name: value for name, value in one.items() if name != "messageId"} for one in ingest.items.values()]
+    assert found == [{"userId": user, "onList": True} for user in ("007", "007", "8")]
 
 
 def test_write_keys_by_workspace() -> None:
     assert write_keys(SecretStr("a=acme, b=shop,c=acme")) == {"acme": "a", "shop": "b"}
     with pytest.raises(ValueError, match="key=workspace"):
         write_keys(SecretStr("a"))
+    assert api_tokens(SecretStr("")) == {}
+    assert api_tokens(SecretStr("t=acme")) == {"acme": "t"}
+    with pytest.raises(ValueError, match="token=workspace"):
+        api_tokens(SecretStr("planted"))
 
 
 class Known:
@@ -393,8 +475,8 @@ def test_a_change_that_was_not_acknowledged_is_sent_again_with_its_message_id() 
         row = ImportedRow(1, {"userId": "a", "traits": {"plan": plan}, "messageId": "m"}, "a")
         return ChangedRows(known, Place("acme", "crm"), send).send([row], [encoded(row)]).unchanged
 
-    with pytest.raises(IngestUnavailable):
-        run("pro", IngestUnavailable("away"))
+    with pytest.raises(TargetUnavailable):
+        run("pro", TargetUnavailable("away"))
     assert run("pro", []) == 0
     assert run("pro") == 1
     assert run("free", [RejectedRow(1, "", "too_deep", "r", "c")]) == 0
@@ -419,7 +501,7 @@ class Crm:
         found = [json.loads(item) for item in items]
         self.sent += [(one["userId"], one["traits"], one["messageId"]) for one in found]
         if self.away:
-            raise IngestUnavailable("away")
+            raise TargetUnavailable("away")
         return [RejectedRow(row.number, "", "x", "r", "c") for row in rows] if self.refused else []
 
     def read(self, rows: dict[str, dict[str, Any]], rejected: Sequence[str] = (), user: str | None = None) -> None:
@@ -472,12 +554,38 @@ def test_the_traits_of_a_row_that_is_gone_are_set_to_null_once_and_a_row_that_re
     assert (len(ids), len(set(ids))) == (4, 4)
 
 
+def test_the_user_of_a_row_that_is_gone_leaves_the_list_once_and_enters_again_with_it() -> None:
+    known, sent = Known(), list[tuple[str, bool, str]]()
+    place = Place("acme", "fair")
+
+    def send(rows: Sequence[ImportedRow], _items: Sequence[bytes]) -> list[RejectedRow]:
+        sent.extend((row.item["userId"], row.item["onList"], row.item["messageId"]) for row in rows)
+        return []
+
+    def run(at_ms: int, *users: str) -> list[tuple[str, bool]]:
+        before = len(sent)
+        rows = [ImportedRow(number, {"userId": user, "onList": True}, user) for number, user in enumerate(users, 1)]
+        ChangedRows(known, place, send, at_ms).send(rows, [encoded(row) for row in rows])
+        gone = [
+            GoneMapper("lists").map(1, {"id": id_, "user": user, "traits": traits})
+            for id_, user, traits in gone_rows(list(known.rows.items()), at_ms)
+        ]
+        GoneRows(known, place, send).send(gone, [])
+        return [one[:2] for one in sent[before:]]
+
+    assert run(1, "ada", "bob") == [("ada", True), ("bob", True)]
+    assert run(2, "bob") == [("ada", False)]
+    assert run(3, "bob") == []
+    assert run(4, "ada", "bob") == [("ada", True)]
+    assert len({message_id for *_, message_id in sent}) == len(sent)
+
+
 def test_a_deletion_that_was_not_acknowledged_is_sent_again_with_its_message_id() -> None:
     crm = Crm()
     crm.read({"ada": PRO})
     crm.read({})
     crm.away = True
-    with pytest.raises(IngestUnavailable):
+    with pytest.raises(TargetUnavailable):
         crm.delete()
     crm.away, crm.refused = False, True
     crm.read({})
@@ -496,7 +604,7 @@ def test_a_row_that_returns_before_its_deletion_is_acknowledged_is_sent_after_it
     crm.read({"ada": PRO})
     crm.read({})
     crm.away = True
-    with pytest.raises(IngestUnavailable):
+    with pytest.raises(TargetUnavailable):
         crm.delete()
     crm.away = False
     crm.read({"ada": PRO})

@@ -130,7 +130,7 @@ class RotatedPasswords(NamedTuple):
 class Imports:
     """The imports of all workspaces. `is_started`: the API starts the job that runs them. `sealer`: encrypts passwords.
 
-    `zone_of`: returns the time zone of a workspace.
+    `zone_of`: returns the time zone of a workspace; `has_list`: whether it has a list with a key, which is not deleted.
     """
 
     store: ImportStore
@@ -138,6 +138,7 @@ class Imports:
     is_started: bool = True
     sealer: Sealer = field(default_factory=Sealer)
     zone_of: Callable[[str], str] = lambda _: DEFAULT
+    has_list: Callable[[str, str], bool] = lambda _workspace, _key: True
 
     def create(self, workspace: str, document: Any, *, dry_run: bool = False) -> Document:
         """Store an import, which the job then runs. Raises: BadImport, ImportExists, SecretsKeyMissing."""
@@ -145,6 +146,9 @@ class Imports:
         if isinstance(found, Invalid):
             raise BadImport(found.errors)
         request = found.value
+        if request.list_key is not None and not self.has_list(workspace, request.list_key):
+            reason = f"there is no list {request.list_key!r}"
+            raise BadImport([FieldError("/list_key", "unknown_list", reason, "create it by PUT /v1/lists/KEY, or correct the key")])
         if request.jdbc is not None and request.jdbc.password is not None:
             request = self._with_password(workspace, request, request.jdbc.password, "/jdbc/password")
         zone = None if request.schedule is None else request.timezone or self.zone_of(workspace)

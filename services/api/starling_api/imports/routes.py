@@ -44,9 +44,9 @@ _REJECTS: Final[dict[int | str, dict[str, Any]]] = {200: {"model": ImportRejectP
 def create_import(
     services: UsedServices, write: Annotated[Write, Depends(unversioned_write_with_body(Role.ADMIN, parse_json))]
 ) -> Response:
-    """The Spark job `imports` reads the files, or the rows of a database, and sends each row to the ingest API. An event that is
-    older than the `expires_after` of a campaign does not trigger it; a membership change that follows from an import does. Needs
-    the role admin, because the job reads files with its own rights.
+    """The Spark job `imports` reads the files, or the rows of a database, and sends each row to the ingest API, or adds its user to
+    a list. An event that is older than the `expires_after` of a campaign does not trigger it; a membership change that follows from
+    an import does. Needs the role admin, because the job reads files with its own rights.
     """
 
     def act() -> Stored:

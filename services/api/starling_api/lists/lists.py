@@ -12,9 +12,11 @@ from itertools import islice
 from typing import Any, Final, NamedTuple, Protocol
 
 from starling_api.definitions.definition import Author
+from starling_api.definitions.kinds import LISTS
 from starling_api.http.errors import ResourceBusy
 from starling_api.http.pagination import PageOf, cut
-from starling_api.ports import NowMicros
+from starling_api.ports import DefinitionReader, NowMicros
+from starling_common.cassandra.read_models import ARCHIVED
 
 CHUNK: Final = 5000
 """Users of one chunk; it bounds the memory of an upload."""
@@ -151,6 +153,12 @@ class _Writing:
         # Each chunk has its own time, which orders its records among concurrently received ones.
         now_micros = self.lists.now_micros()
         self.lists.publish(ListChange(author.workspace, self.key, users, on_list, now_micros, author.correlation_id))
+
+
+def has_list(reader: DefinitionReader, workspace: str, key: str) -> bool:
+    """Return whether there is a list, which is not deleted. Raises: DatabaseUnavailable."""
+    found = reader.definition(workspace, LISTS.name, key)
+    return found is not None and found.status != ARCHIVED
 
 
 def _chunks(users: Iterable[str]) -> Iterator[list[str]]:

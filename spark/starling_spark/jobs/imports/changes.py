@@ -80,12 +80,12 @@ class ChangedRows:
         if self._seen_at_ms is None:
             return after
         # A trait whose value is null now is still one of the row.
-        traits = {*row.item["traits"], *((before.traits if before is not None else None) or ())}
+        traits = {*row.item.get("traits", ()), *((before.traits if before is not None else None) or ())}
         return after._replace(seen_at_ms=self._seen_at_ms, user_id=row.item["userId"], traits=sorted(traits))
 
 
 class GoneRows:
-    """Sets the traits of rows that are gone to null, once.
+    """Sets the traits of rows that are gone to null, or removes their users from the list, once.
 
     A row is stored as gone before the call is sent, and its user and the names of its traits are forgotten after it.
     """
@@ -106,7 +106,7 @@ class GoneRows:
                 after = before._replace(version=version, digest=GONE, sent=False)
                 gone.append((row._replace(item={**row.item, "messageId": message_id}), id_, after))
         self._known.set_rows(self._place, [(id_, after) for _, id_, after in gone])
-        to_send = [row for row, _, _ in gone if row.item["traits"]]
+        to_send = [row for row, _, _ in gone if row.item.get("traits") != {}]
         rejected = self._send(to_send, [encoded(row) for row in to_send]) if to_send else []
         numbers = {row.row for row in rejected}
         # The version stays, so that a row that returns has a message id of its own.
@@ -131,13 +131,18 @@ def gone_rows(rows: Sequence[tuple[bytes, KnownRow]], seen_at_ms: int) -> Iterat
 
 
 class GoneMapper:
-    """Maps rows that are gone, by their ids, users and the names of their traits."""
+    """Maps rows that are gone, by their ids, users and the names of their traits. `kind`: of the import."""
 
     id_column: str | None = None
 
+    def __init__(self, kind: str = "traits") -> None:
+        self._kind = kind
+
     def map(self, number: int, values: Mapping[str, Any]) -> ImportedRow:
-        """Return the call that sets the traits to null."""
-        item = {"type": "identify", "userId": values["user"], "traits": dict.fromkeys(values["traits"])}
+        """Return the call that sets the traits to null, or the user who is no member of the list."""
+        item: dict[str, Any] = {"userId": values["user"], "onList": False}
+        if self._kind == "traits":
+            item = {"type": "identify", "userId": values["user"], "traits": dict.fromkeys(values["traits"])}
         return ImportedRow(number, item, values["id"].hex())
 
 

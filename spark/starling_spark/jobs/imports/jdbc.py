@@ -92,8 +92,8 @@ def _opened(spark: SparkSession, request: ImportRequest, password: str | None, l
     frame = chosen.load()
     if source.cursor_column is not None and last is not None:
         frame = frame.where(_after(source.cursor_column, last, fields[source.cursor_column]))
-    if request.columns is not None:
-        frame = frame.select(*[F.col(_quoted(name)) for name in request.named()])
+    if (wanted := request.read()) is not None:
+        frame = frame.select(*[F.col(_quoted(name)) for name in wanted])
     return JdbcRows(frame, {name: "number" if isinstance(kind, types.DecimalType) else "time" for name, kind in as_text.items()})
 
 

@@ -5,7 +5,6 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from functools import cache, partial
 from typing import NamedTuple, TypeAlias
 
-import httpx
 import pyarrow as pa
 from py4j.protocol import Py4JJavaError
 from pyspark import RDD, TaskContext
@@ -26,12 +25,11 @@ from starling_spark.jobs.imports.file_import import Mapper, Sent, import_file
 from starling_spark.jobs.imports.jdbc import JdbcAccess, JdbcRows, greatest, opened_rows, raise_translated, rows_of_batches
 from starling_spark.jobs.imports.reading import FoundFile, SourceUnavailable, found_files, rows_of
 from starling_spark.jobs.imports.rows import ImportedRow, RejectedRow, RowMapper, UnusableFile
-from starling_spark.jobs.imports.sending import IngestRefused, IngestUnavailable, Sender
+from starling_spark.jobs.imports.sending import RowSender, Target, TargetRefused, TargetUnavailable, opened_sender
 from starling_spark.jobs.imports.store import BUCKETS, ImportStore, KnownRow, Place, Progress
 from starling_spark.lineage.datasets import Flow
 from starling_spark.lineage.runs import OFF, Lineage
 
-_TIMEOUT_SECONDS = 60.0
 _ROWS = "rows"
 """The name of a database's first part in the progress; the others are `rows-1` and so on."""
 _DELETED = "deleted"
@@ -40,14 +38,6 @@ _ROWS_A_TASK = 10_000
 """Rows that are gone, up to which one task sends them."""
 _RESULT = "refused string, unavailable string, cursor string"
 """The fields of `TaskResult`, for Spark."""
-
-
-class Target(NamedTuple):
-    """Where the workers of Spark send rows and store progress."""
-
-    cassandra: Cassandra
-    ingest_url: str
-    write_key: str
 
 
 class FileTask(NamedTuple):
@@ -84,12 +74,12 @@ class ImportJob:
         self,
         spark: SparkSession,
         store: ImportStore,
-        target: Callable[[str], Target | None],
+        target: Callable[[str], Target],
         roots: Sequence[str],
         databases: "Databases | None" = None,
         outputs: "Outputs | None" = None,
     ) -> None:
-        """`target`: returns the target of a workspace; None without a write key for it."""
+        """`target`: returns the target of a workspace."""
         self._outputs = outputs or Outputs()
         self._spark = spark
         self._store = store
@@ -145,8 +135,8 @@ class ImportJob:
         if not self._store.set_state(place, RUNNING):
             return RUNNING, None  # cancelled in between
         target = self._target(place.workspace)
-        if target is None:
-            return FAILED, "the workspace has no write key for imports: add one to STARLING_IMPORTS_WRITE_KEYS"
+        if (problem := target.problem(request)) is not None:
+            return FAILED, problem
         if request.jdbc is not None:
             return self._run_database(place, request, target)
         try:
@@ -158,7 +148,7 @@ class ImportJob:
         tasks = self._tasks(place, request, files)
         if tasks:
             run = partial(_run_task, target)
-            results = self._spark.sparkContext.parallelize(tasks, len(tasks)).map(run).collect()
+            results = self._spark.sparkContext.parallelize(tasks, 1 if _has_one_writer(request) else len(tasks)).map(run).collect()
             if (reason := _refused(results)) is not None:
                 return FAILED, reason
         names = {file.name for file in files}
@@ -176,6 +166,8 @@ class ImportJob:
             if password is not None:
                 password = self._databases.sealer.open(password, SecretPlace(*password_place(*place)))
             rows = opened_rows(self._spark, request, password, last, self._databases.access)
+            if _has_one_writer(request):
+                rows = rows._replace(frame=rows.frame.coalesce(1))
             results = self._read(rows, partial(_run_part, target, place, request, seen_at_ms, rows.text_columns))
         except (UnusableFile, Unreadable) as error:
             return FAILED, str(error)
@@ -196,15 +188,16 @@ class ImportJob:
         return state, message
 
     def _run_deletions(self, place: Place, request: ImportRequest, target: Target, seen_at_ms: int) -> tuple[str, str | None]:
-        """Set the traits of the rows to null that this run, which has read all rows, has not read."""
+        """Set the traits of the rows to null, or remove their users, that this run, which has read all rows, has not read."""
         assert request.jdbc is not None  # noqa: S101 - the caller has checked it
         context = self._spark.sparkContext
         stored = context.parallelize(range(BUCKETS), context.defaultParallelism).flatMap(partial(_stored_rows, target, place))
         counts = stored.map(lambda row: presence_of(row[1], seen_at_ms)).countByValue()
         gone, left = counts["gone"], counts["present"]
         if gone > left and request.jdbc.deletions != "any":
+            nothing = "no user was removed" if request.kind == "lists" else "no trait was set to null"
             return FAILED, (
-                f"all rows were imported, but {gone} are gone and {left} are left, so no trait was set to null: correct the "
+                f"all rows were imported, but {gone} are gone and {left} are left, so {nothing}: correct the "
                 'source, or run the import once with {"deletions": "any"}'
             )
         if not gone:
@@ -216,7 +209,7 @@ class ImportJob:
             # A user whose row has another id now keeps the traits of the new row.
             known = stored.filter(lambda row: row[1].user_id is not None)
             users = known.groupBy(lambda row: row[1].user_id).values().map(list)
-        if gone <= _ROWS_A_TASK:
+        if gone <= _ROWS_A_TASK or _has_one_writer(request):
             users = users.coalesce(1)
         results = users.mapPartitionsWithIndex(partial(_run_deleted, target, place, request, seen_at_ms)).collect()
         if (reason := _refused(results)) is not None:
@@ -306,7 +299,7 @@ def _run_task(target: Target, task: FileTask) -> TaskResult:
     log_ = _FileLog(ImportStore(_database(target.cassandra)), task.place, file.name, file.size_bytes)
     rows = partial(rows_of, request, file.source, file.path)
 
-    return _sending(target, lambda sender: import_file(request, mapper, rows, _sent_by(sender), log_, task.progress))
+    return _sending(target, request, lambda sender: import_file(request, mapper, rows, _sent_by(sender), log_, task.progress))
 
 
 def _stored_rows(target: Target, place: Place, bucket: int) -> Iterator[StoredRow]:
@@ -317,7 +310,7 @@ def _stored_rows(target: Target, place: Place, bucket: int) -> Iterator[StoredRo
 def _run_deleted(
     target: Target, place: Place, request: ImportRequest, seen_at_ms: int, part: int, users: Iterable[Sequence[StoredRow]]
 ) -> Iterator[TaskResult]:
-    """Set the traits of rows that are gone to null, in a worker of Spark. Shape: the rows of each user."""
+    """Set the traits of rows that are gone to null, or remove their users, in a worker of Spark. Shape: the rows of each user."""
     store = ImportStore(_database(target.cassandra))
     log_ = _FileLog(store, place, f"{_DELETED}-{part}" if part else _DELETED, 0)
     gone = (row for rows in users for row in gone_rows(rows, seen_at_ms))
@@ -327,11 +320,11 @@ def _run_deleted(
             values: dict[str, object] = {"id": id_, "user": user, "traits": traits}
             yield number, values
 
-    def run(sender: Sender) -> None:
+    def run(sender: RowSender) -> None:
         send = GoneRows(store, place, sender.send).send
-        import_file(request, GoneMapper(), numbered, send, log_, Progress(""))
+        import_file(request, GoneMapper(request.kind), numbered, send, log_, Progress(""))
 
-    yield _sending(target, run)
+    yield _sending(target, request, run)
 
 
 def _run_part(
@@ -351,7 +344,7 @@ def _run_part(
     cursor = None if request.jdbc is None else request.jdbc.cursor_column
     mapper = None if cursor is None else CursorMapper(inner, place, cursor)
 
-    def run(sender: Sender) -> None:
+    def run(sender: RowSender) -> None:
         changes = ChangedRows(store, place, sender.send, seen_at_ms)
         send = changes.send if mapper is None else _sent_by(sender)
         keep = None if seen_at_ms is None else changes.keep
@@ -360,23 +353,28 @@ def _run_part(
         rows = partial(rows_of_batches, batches, text_columns, request.id_column)
         import_file(request, chosen, lambda _start: rows(), send, log_, Progress(""))
 
-    result = _sending(target, run)
+    result = _sending(target, request, run)
     result = result._replace(cursor=None if mapper is None else mapper.greatest)
     yield pa.RecordBatch.from_pylist([result._asdict()], schema=pa.schema([(field, pa.string()) for field in TaskResult._fields]))
 
 
-def _sent_by(sender: Sender) -> Callable[[Sequence[ImportedRow], Sequence[bytes]], Sent]:
+def _has_one_writer(request: ImportRequest) -> bool:
+    """Return whether tasks would wait for one another: the API writes a list for one request at a time."""
+    return request.kind == "lists"
+
+
+def _sent_by(sender: RowSender) -> Callable[[Sequence[ImportedRow], Sequence[bytes]], Sent]:
     return lambda rows, items: Sent(sender.send(rows, items))
 
 
-def _sending(target: Target, run: Callable[[Sender], object]) -> TaskResult:
-    """Run a task with a connection to the ingest API."""
-    with httpx.Client(timeout=_TIMEOUT_SECONDS) as client:
+def _sending(target: Target, request: ImportRequest, run: Callable[[RowSender], object]) -> TaskResult:
+    """Run a task with a connection to the API that takes the rows."""
+    with opened_sender(target, request) as sender:
         try:
-            run(Sender(client, target.ingest_url, target.write_key))
-        except IngestRefused as error:
-            return TaskResult(refused=f"{error}: correct STARLING_IMPORTS_WRITE_KEYS or STARLING_IMPORTS_INGEST_URL")
-        except (IngestUnavailable, SourceUnavailable, DatabaseUnavailable) as error:
+            run(sender)
+        except TargetRefused as error:
+            return TaskResult(refused=str(error))
+        except (TargetUnavailable, SourceUnavailable, DatabaseUnavailable) as error:
             return TaskResult(unavailable=str(error))
     return TaskResult()
 

@@ -100,7 +100,7 @@ def _parquet_rows(request: ImportRequest, source: pa.NativeFile, start: int) -> 
     except pa.ArrowInvalid as error:
         raise UnusableFile(f"is not Parquet, or only a part of the file: write the file again ({error})") from error
     check_columns(request, file.schema_arrow.names)
-    wanted = None if request.columns is None else request.named()
+    wanted = request.read()
     number = 0
     try:
         for batch in file.iter_batches(_READ_ROWS, columns=wanted):

@@ -34,7 +34,10 @@ class RejectedRow(NamedTuple):
 
 
 class ImportedRow(NamedTuple):
-    """A row as an item. `number`: 1 for the first row of data; `key`: the text of the id column, else None."""
+    """A row as an item of the ingest API, or as a user with `onList`.
+
+    `number`: 1 for the first row of data; `key`: the text of the id column, else None.
+    """
 
     number: int
     item: dict[str, Any]
@@ -81,16 +84,19 @@ class RowMapper:
 
     def map(self, number: int, values: Mapping[str, Any]) -> ImportedRow | RejectedRow:
         """Return the item of a row, with a message id that is the same for each run. Shape: `values` by column."""
+        fields = {}
         try:
             item, key = self._head(values)
-            fields = {}
             for column, name in self._columns(values):
                 value = _of_column(column, _json, values)
                 if value is not None:
                     fields[_of_column(column, _utf8, {column: name})] = value
         except _Invalid as error:
             return RejectedRow(number, *error.args)._replace(key=self._key(values))
-        item[self._field] = fields
+        if self._request.kind == "lists":
+            item["onList"] = True
+        else:
+            item[self._field] = fields
         item["messageId"] = self._message_id(number, item, key)
         return ImportedRow(number, item, key)
 
@@ -99,7 +105,7 @@ class RowMapper:
         request = self._request
         cure = _ACCOUNT_CURE if request.kind == "accounts" else _CURE
         user = _id(request.user_column, values, "missing_id", "user id", cure)
-        item: dict[str, Any] = {"type": _TYPES[request.kind], "userId": user}
+        item: dict[str, Any] = {"userId": user} if request.kind == "lists" else {"type": _TYPES[request.kind], "userId": user}
         if request.account_column is not None:
             item["groupId"] = _id(request.account_column, values, "missing_account", "account id")
         if request.event_column is not None:
@@ -118,6 +124,8 @@ class RowMapper:
             return None
 
     def _columns(self, values: Mapping[str, Any]) -> list[tuple[str, str]]:
+        if self._request.kind == "lists":
+            return []
         chosen = self._request.columns
         if chosen is None:
             return [(column, column) for column in values if column not in self._used]

@@ -25,6 +25,15 @@ class ImportSettings(SparkSettings):
     imports_write_keys: Annotated[
         SecretStr, Field(description="write keys with the scope import, as key=workspace, comma separated; one a workspace")
     ]
+    imports_api_url: Annotated[
+        str | None, Field(pattern="^https?://", description="address of the API, such as http://starling-api:8080; lists need it")
+    ] = None
+    imports_api_tokens: Annotated[
+        SecretStr,
+        Field(
+            description="for lists: tokens of the API with the role editor, as token=workspace, comma separated; one a workspace"
+        ),
+    ] = SecretStr("")
     imports_roots: Annotated[
         str,
         Field(
@@ -54,6 +63,12 @@ class ImportSettings(SparkSettings):
         write_keys(keys)
         return keys
 
+    @field_validator("imports_api_tokens")
+    @classmethod
+    def _are_tokens(cls, tokens: SecretStr) -> SecretStr:
+        api_tokens(tokens)
+        return tokens
+
     def roots(self) -> list[str]:
         """Return the permitted URIs."""
         return [root for part in self.imports_roots.split(",") if (root := part.strip())]
@@ -61,12 +76,21 @@ class ImportSettings(SparkSettings):
 
 def write_keys(keys: SecretStr) -> dict[str, str]:
     """Return a write key by workspace. Raises: ValueError, without the text, if a part is no key=workspace."""
+    return _by_workspace(keys, "key")
+
+
+def api_tokens(tokens: SecretStr) -> dict[str, str]:
+    """Return a token by workspace; empty for an empty text. Raises: ValueError, without the text, for another part."""
+    return _by_workspace(tokens, "token") if tokens.get_secret_value().strip() else {}
+
+
+def _by_workspace(secrets: SecretStr, name: str) -> dict[str, str]:
     found: dict[str, str] = {}
-    for part in keys.get_secret_value().split(","):
-        key, separator, workspace = part.strip().partition("=")
-        if not (separator and key and workspace):
-            raise ValueError("a part is not key=workspace: write key=workspace,other-key=other-workspace")
-        found.setdefault(workspace, key)
+    for part in secrets.get_secret_value().split(","):
+        secret, separator, workspace = part.strip().partition("=")
+        if not (separator and secret and workspace):
+            raise ValueError(f"a part is not {name}=workspace: write {name}=workspace,other-{name}=other-workspace")
+        found.setdefault(workspace, secret)
     return found
 
 

@@ -6,8 +6,9 @@ from contextlib import contextmanager
 from starling_common.cassandra.database import Database
 from starling_common.sealing import Sealer
 from starling_spark.jobs.imports.jdbc import JdbcAccess
-from starling_spark.jobs.imports.job import Databases, ImportJob, Outputs, Target
-from starling_spark.jobs.imports.settings import ImportSettings, drivers, write_keys
+from starling_spark.jobs.imports.job import Databases, ImportJob, Outputs
+from starling_spark.jobs.imports.sending import Target
+from starling_spark.jobs.imports.settings import ImportSettings, api_tokens, drivers, write_keys
 from starling_spark.jobs.imports.store import ImportStore
 from starling_spark.session.lineage import opened_lineage
 from starling_spark.session.spark import open_session
@@ -20,10 +21,11 @@ _SMALL_BATCHES = {"spark.sql.execution.arrow.maxRecordsPerBatch": "1000"}
 def import_job(settings: ImportSettings) -> Iterator[ImportJob]:
     """Yield the job; close its session and connections at the end. Raises: JarMissing, ValueError for the keys."""
     keys, sealer = write_keys(settings.imports_write_keys), Sealer.of(settings.secrets)
+    tokens = api_tokens(settings.imports_api_tokens)
 
-    def target(workspace: str) -> Target | None:
-        key = keys.get(workspace)
-        return None if key is None else Target(settings.cassandra, settings.imports_ingest_url, key)
+    def target(workspace: str) -> Target:
+        key, token = keys.get(workspace), tokens.get(workspace)
+        return Target(settings.cassandra, settings.imports_ingest_url, key, settings.imports_api_url, token)
 
     database = Database(settings.cassandra)
     access = JdbcAccess(drivers(settings.imports_jdbc_drivers), settings.allow_private_addresses)

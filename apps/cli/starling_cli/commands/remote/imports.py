@@ -58,9 +58,12 @@ def run_import(  # noqa: PLR0913, PLR0917 - the command line: each option is an 
             metavar="FILE|URI", help="File or directory of this machine (local instance), or a URI: file://, s3a://, gs://."
         ),
     ],
-    kind: Annotated[Literal["events", "traits", "accounts"], typer.Option(help="What a row is.")] = "events",
+    kind: Annotated[Literal["events", "traits", "accounts", "lists"], typer.Option(help="What a row is.")] = "events",
     user_column: Annotated[str, typer.Option(metavar="COLUMN", help="Column with the user id.")] = "user_id",
     account_column: Annotated[str | None, typer.Option(metavar="COLUMN", help="With accounts: column with the account id.")] = None,
+    list_key: Annotated[
+        str | None, typer.Option("--list", metavar="KEY", help="With lists: key of the list to which the users are added.")
+    ] = None,
     event: Annotated[str | None, typer.Option(metavar="NAME", help="Name of all events.")] = None,
     event_column: Annotated[str | None, typer.Option(metavar="COLUMN", help="Column with the name of the event.")] = None,
     time_column: Annotated[
@@ -89,12 +92,13 @@ def run_import(  # noqa: PLR0913, PLR0917 - the command line: each option is an 
     timeout: Timeout = None,
     data_dir: DataDir = None,
 ) -> None:
-    """Import a file of events, traits or accounts with the Spark job. Prints the id of the import."""
+    """Import a file of events, traits, accounts or members of a list with the Spark job. Prints the id of the import."""
     wanted = {
         "kind": kind,
         "format": format_of(source, form),
         "user_column": user_column,
         "account_column": account_column,
+        "list_key": list_key,
         "event": event,
         "event_column": event_column,
         "time_column": time_column,
@@ -135,7 +139,10 @@ def import_database(
         typer.Option("--password-file", metavar="FILE", help="File with the password, without a line break at its end."),
     ] = None,
     any_deletions: Annotated[
-        bool, typer.Option("--any-deletions", help="Let this run delete the traits of any number of rows that are gone.")
+        bool,
+        typer.Option(
+            "--any-deletions", help="Let this run delete the traits, or the members of a list, of any number of rows that are gone."
+        ),
     ] = False,
     wait: Wait = False,
     timeout: Timeout = None,

@@ -134,7 +134,10 @@ def imports_dir(data_dir: Path) -> Path:
 
 def _jobs_of_api(data_dir: Path, options: Options, host: Host) -> dict[str, str]:
     """Return the environment variables for the jobs that the API starts: imports, SQL traits with a lake, and the backfill."""
+    workspaces = dict.fromkeys((WORKSPACE, *options.workspaces))
     imports = {
+        "STARLING_IMPORTS_API_URL": f"http://{options.ports.address('api')}",
+        "STARLING_IMPORTS_API_TOKENS": ",".join(f"{api_token_of(name)}={name}" for name in workspaces),
         "STARLING_IMPORTS_RUNNER": "process",
         "STARLING_IMPORTS_ROOTS": imports_dir(data_dir).absolute().as_uri(),
         "STARLING_IMPORTS_INGEST_URL": f"http://{options.ports.address('ingest')}",

@@ -68,9 +68,10 @@ _IMPORT: Final[Schema] = {
         "description": "A file, a directory with files of the format, or a database such as jdbc:postgresql://host:5432/database",
     },
     "format": {"enum": ["csv", "parquet", "jsonl", "jdbc"]},
-    "kind": {"enum": ["events", "traits", "accounts"]},
+    "kind": {"enum": ["events", "traits", "accounts", "lists"]},
     "user_column": {**_TEXT, "description": "Column with the user ids"},
     "account_column": {"type": ["string", "null"], "description": "With accounts: column with the account ids"},
+    "list_key": {"type": ["string", "null"], "description": "With lists: the list to which the users are added"},
     "event": {"type": ["string", "null"], "description": "Name of all events; or give event_column"},
     "event_column": {"type": ["string", "null"], "description": "Column with the names of the events"},
     "time_column": {"type": ["string", "null"], "description": "Column with the times, in ISO 8601; else the time of the import"},
@@ -110,7 +111,7 @@ _JDBC: Final[Schema] = {
     "partitions": {"type": "integer", "minimum": PARTITIONS[0], "maximum": PARTITIONS[1], "description": "Tasks, with that column"},
     "deletions": {
         "enum": ["guarded", "any", "none"],
-        "description": "Traits of rows that are gone are set to null; guarded: unless more rows are gone than are left",
+        "description": "Traits of rows that are gone are set to null, or users leave the list; guarded: unless most rows are gone",
     },
 }
 

@@ -148,9 +148,10 @@ class ImportSummaryModel(BaseModel):
     key: str
     uri: str
     format: Literal["csv", "parquet", "jsonl", "jdbc"]
-    kind: Literal["events", "traits", "accounts"]
+    kind: Literal["events", "traits", "accounts", "lists"]
     user_column: str
     account_column: str | None = None
+    list_key: str | None = None
     event: str | None = None
     event_column: str | None = None
     time_column: str | None = None
