@@ -417,7 +417,7 @@ def test_ingest_and_the_api_accept_the_job_of_imports_where_policies_restrict_th
         sources = [source for rule in policy["spec"]["ingress"] for source in rule.get("from", ())]
         assert labels in [source["podSelector"]["matchLabels"] for source in sources if "podSelector" in source]
     [job] = [one for one in policies if one["spec"]["podSelector"]["matchLabels"] == labels]
-    assert [port["port"] for rule in job["spec"]["egress"] for port in rule["ports"]] == [53, 53, 9042, 8080]
+    assert [port["port"] for rule in job["spec"]["egress"] for port in rule["ports"]] == [53, 53, 9092, 8081, 9042, 8080]
 
 
 @EVERY

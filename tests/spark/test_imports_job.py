@@ -32,7 +32,7 @@ from starling_common.testing import running as service_running
 from starling_common.time.instants import wall_clock_ms
 from starling_common.wire import Registry
 from starling_local.postgres import USER, PostgresServer, postgres
-from starling_rules.imports import CANCELLED, DONE, FAILED, RUNNING, WAITING, ImportRequest
+from starling_rules.imports import CANCELLED, DONE, FAILED, PRODUCT_FIELDS, RUNNING, WAITING, ImportRequest
 from starling_rules.jdbc import JdbcSource, password_place
 from starling_spark.jobs.imports.jdbc import SHIPPED, JdbcAccess
 from starling_spark.jobs.imports.job import Databases, ImportJob, Outputs
@@ -48,6 +48,7 @@ TRACK = "ingest.track"
 IDENTIFY = "ingest.identify"
 GROUP = "ingest.group"
 LISTS = "lists.membership"
+CATALOG = "catalog.products"
 PASSWORD = "planted-5e0c-secret"
 SEALER = Sealer({"tests": b"7" * 32})
 ROWS = 20_000
@@ -104,6 +105,12 @@ class Imports:
     def members(self, key: str) -> set[str]:
         return {row.user_id for row in CassandraLists(self.database).rows(self.workspace, key, (0, ""), 100_000)}
 
+    def products(self) -> list[tuple[str, dict[str, Any] | None]]:
+        """Product and its fields, None for one that is no longer listed, in the order of the topic."""
+        codec = Registry(self._stack.registry_url).codec(CATALOG, "ProductListed")
+        found = [((one.key() or b"").decode(), one.value()) for one in records(self._stack.brokers, CATALOG, self.workspace)]
+        return [(key.partition("/")[2], None if value is None else _fields(codec.decode(value))) for key, value in found]
+
     def list_changes(self) -> list[tuple[str, str, bool]]:
         """List, user and whether the user was added, in the order of each user."""
         codec = Registry(self._stack.registry_url).codec(LISTS, "ListMembershipChanged")
@@ -118,7 +125,7 @@ class Imports:
         lineage: Lineage = OFF,
         api: str | None = None,
     ) -> ImportJob:
-        target = Target(self._cassandra, self._edge.url, write_key, api, "token")
+        target = Target(self._cassandra, self._edge.url, write_key, api, "token", self._stack.brokers, self._stack.registry_url)
         databases = Databases(access or JdbcAccess(allow_private=True), SEALER)
         outputs = Outputs(self._stack.brokers, lineage)
         return ImportJob(spark, self.store, lambda _: target, [self.directory.as_uri()], databases, outputs)
@@ -152,6 +159,10 @@ class Imports:
     def rejects(self, place: Place) -> list[tuple[str, int, str, str]]:
         statement = "SELECT file, row, column_name, code FROM {ks}.import_rejects WHERE workspace = ? AND key = ?"
         return [(row["file"], row["row"], row["column_name"], row["code"]) for row in self.database.read(statement, place)]
+
+
+def _fields(product: dict[str, Any]) -> dict[str, Any]:
+    return {name: product[name] for name in PRODUCT_FIELDS if product[name] is not None}
 
 
 @pytest.fixture
@@ -449,6 +460,50 @@ def test_a_job_that_is_killed_adds_no_user_twice(imports: Imports, api: str, tmp
     assert imports.members("fair") == set(names)
     changes = [user for _, user, _ in imports.list_changes()]
     assert (len(changes), set(changes)) == (ROWS, set(names))
+
+
+def test_rows_become_products_of_the_catalog_and_those_that_are_gone_are_no_longer_listed(
+    spark: SparkSession, imports: Imports, customers: Customers, tmp_path: Path
+) -> None:
+    (tmp_path / "products.csv").write_text("sku,name,price\n007,1984,12.50\nx,Emma,cheap\ny,Emma,7\n")
+    of_catalog: dict[str, Any] = {"kind": "catalog", "user_column": None, "event": None}
+    file = imports.request("file", (tmp_path / "products.csv").as_uri(), product_column="sku", **of_catalog)
+    columns = {"Plan": "product.category", "spent": "product.price"}
+    shop = imports.database_request(
+        "shop", customers.url, request={**of_catalog, "product_column": "id", "columns": columns}, table=customers.name
+    )
+    with sent_lineage(spark_settings(tmp_path)) as (lineage, receiver):
+        assert imports.job(spark, lineage=lineage).run(lambda: False) == {DONE: 2}, (imports.state(file), imports.state(shop))
+    assert [list(rows_of(one)) for one in receiver.events() if one["eventType"] == "COMPLETE"] == [[CATALOG], [CATALOG]]
+    assert imports.rejects(file) == [("products.csv", 2, "price", "bad_value")]
+    assert imports.rejects(shop) == [("rows", 3, "spent", "bad_value")]
+    listed = {
+        "007": {"name": "1984", "price": 12.5}, "y": {"name": "Emma", "price": 7.0}, "1": {"category": "pro", "price": 12.5},
+        "2": {"price": 7.0}, "4": {"category": "free", "price": 0.0},
+    }  # fmt: skip
+    before = imports.products()
+    assert (len(before), dict(before)) == (5, listed)
+
+    # A batch whose progress was not stored before a kill is published again, and lists the same products.
+    progress = imports.store.progress(file)["products.csv"]
+    imports.store.set_progress(file, "products.csv", 1, Progress(progress.version))
+    again = "UPDATE {ks}.imports SET state = ? WHERE workspace = ? AND key = ? IF EXISTS"
+    assert imports.database.write_if(again, (WAITING, *file))
+    assert imports.job(spark).run(lambda: False) == {DONE: 1}
+    assert imports.store.progress(file)["products.csv"] == progress
+    assert dict(imports.products()) == listed
+
+    published = len(imports.products())
+    customers.change("basic")
+    customers.sql(f"DELETE FROM {customers.name} WHERE id = 4")  # noqa: S608 - the name is ours
+    imports.again(shop)
+    assert done(imports, spark, shop) == (4, 2, 1)  # of the rows three, and one that is gone
+    assert imports.products()[published:] == [("1", {"category": "basic", "price": 12.5}), ("4", None)]
+    customers.sql(f"DELETE FROM {customers.name}")  # noqa: S608
+    imports.again(shop)
+    assert imports.job(spark).run(lambda: False) == {FAILED: 1}
+    assert "and 0 are left, so no product was removed" in str(imports.state(shop)[1])
+    assert len(imports.products()) == published + 2
 
 
 def test_an_import_that_is_due_waits_again_once(imports: Imports, customers: Customers) -> None:

@@ -1,24 +1,16 @@
-"""Adapter: publishes products to `catalog.products`; the normalizer joins them into events."""
+"""Adapter: the products of a file, published to `catalog.products`."""
 
 import csv
 import json
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Iterator, Mapping
 from math import isfinite
 from pathlib import Path
 from typing import Any
 
-from confluent_kafka import KafkaError, Producer
-
-from starling_common.headers import record_headers
-from starling_common.kafka.clients import BrokerUnavailable, producer_config
-from starling_common.kafka.topics import PRODUCTS
-from starling_common.time.instants import wall_clock_ms
-from starling_common.values import record_key
-from starling_common.wire import Registry
+from starling_common.kafka.products import ProductFeed
 from starling_local.errors import NotPossible
 
 _FIELDS = ("product_id", "category", "price", "brand", "name")
-_FLUSH_TIMEOUT_SECONDS = 60.0
 
 
 def products(path: Path) -> Iterator[dict[str, Any]]:
@@ -50,33 +42,13 @@ def load(brokers: str, registry_url: str, workspace: str, found: Iterator[dict[s
 
     Raises: BrokerUnavailable, SchemaMissing, RegistryUnavailable, and what `found` raises.
     """
-    codec = Registry(registry_url).codec(PRODUCTS, "ProductListed")
-    producer = Producer(producer_config(brokers))
-    failures: list[KafkaError] = []
+    feed = ProductFeed(brokers, registry_url, "starling-local")
     count = 0
     for product in found:
-        value = codec.encode({"workspace": workspace, "listed_at": wall_clock_ms(), **product})
-        _produce(producer, record_key(workspace, product["product_id"]), value, failures.append)
+        feed.publish(workspace, product["product_id"], product)
         count += 1
-    if producer.flush(_FLUSH_TIMEOUT_SECONDS) or failures:
-        raise BrokerUnavailable(f"{PRODUCTS}: {failures[0].str() if failures else 'the broker did not acknowledge in time'}")
+    feed.wait()
     return count
-
-
-def _produce(producer: Producer, key: bytes, value: bytes, failed: Callable[[KafkaError], None]) -> None:
-    def delivered(error: KafkaError | None, _message: object) -> None:
-        if error is not None:
-            failed(error)
-
-    headers = record_headers(key.decode(), "starling-local")
-    while True:
-        try:
-            producer.produce(PRODUCTS, value, key, headers=headers, on_delivery=delivered)
-        except BufferError:  # The local queue is full: poll until the broker acknowledges some.
-            producer.poll(0.5)
-        else:
-            producer.poll(0)
-            return
 
 
 def _json_row(line: str) -> Mapping[str, Any]:

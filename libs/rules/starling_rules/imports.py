@@ -21,13 +21,17 @@ ENDED: Final = frozenset({DONE, FAILED, CANCELLED})
 
 State: TypeAlias = Literal["waiting", "running", "done", "failed", "cancelled"]
 
-FIND_DELETIONS: Final = ("traits", "lists")
+PRODUCT_FIELDS: Final = ("category", "price", "brand", "name")
+"""What the catalog has of a product."""
+FIND_DELETIONS: Final = ("traits", "lists", "catalog")
 """The kinds for which a row that is gone has an effect."""
 DEFAULT_MAX_REJECTS: Final = 10_000
 MOST_REJECTS: Final = 1_000_000
 _SCHEMES: Final = ("file", "s3", "s3a", "gs")
 _KEY: Final = re.compile(r"[a-z][a-z0-9_-]{0,63}")
-_FIELD: Final = re.compile(r"(properties|traits)\.[^.]+")
+_PREFIX: Final = {"events": "properties", "catalog": "product"}
+"""The fields of a kind; those of the other ones are `traits`."""
+_FIELD: Final = re.compile(r"[a-z]+\.[^.]+")
 _SHOWN: Final = 64
 _SCHEDULE_CURE: Final = 'give minute, hour, day, month and weekday of cron, such as "15 * * * *"'
 
@@ -36,7 +40,8 @@ class ImportRequest(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_
     """One import. `columns`: the field of each column, such as `properties.revenue`; None: every column that has no other use.
 
     An event has `event` or `event_column`, and an account `account_column` with its id. `id_column`: its text identifies the row in
-    all files of the import, or in the database. The users of the kind `lists` become members of the list `list_key`.
+    all files of the import, or in the database. The users of the kind `lists` become members of the list `list_key`. Only the kind
+    `catalog` has no `user_column`, but a `product_column`.
     `jdbc`: the source of the format `jdbc`, whose `uri` is that of a database. `schedule`, `timezone`: when it runs again; they are
     stored beside the request.
     """
@@ -44,8 +49,9 @@ class ImportRequest(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_
     key: str
     uri: str
     format: Literal["csv", "parquet", "jsonl", "jdbc"]
-    kind: Literal["events", "traits", "accounts", "lists"]
-    user_column: str
+    kind: Literal["events", "traits", "accounts", "lists", "catalog"]
+    user_column: str | None = None
+    product_column: str | None = None
     account_column: str | None = None
     list_key: str | None = None
     event: str | None = None
@@ -75,7 +81,7 @@ class ImportRequest(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_
 
     def roles(self) -> tuple[str, ...]:
         """Return the columns that have a use of their own, and are no field by default."""
-        used = (self.user_column, self.account_column, self.event_column, self.time_column, self.id_column)
+        used = (self.user_column, self.product_column, self.account_column, self.event_column, self.time_column, self.id_column)
         return tuple(column for column in used if column is not None)
 
 
@@ -223,8 +229,30 @@ def _uri(given: Given) -> Iterator[FieldError]:
 
 
 def _user_column(given: Given) -> Iterator[FieldError]:
-    if not given.user_column:
-        yield FieldError("/user_column", "missing_column", "it is empty", "name the column with the user ids")
+    if given.kind == "catalog":
+        if given.user_column is not None:
+            yield FieldError("/user_column", "unexpected_column", "a product has no user", "remove it")
+    elif not given.user_column:
+        yield FieldError("/user_column", "missing_column", "it is missing or empty", "name the column with the user ids")
+
+
+def _product_column(given: Given) -> Iterator[FieldError]:
+    if given.kind == "catalog" and not given.product_column:
+        reason = "an import of the catalog needs it"
+        yield FieldError("/product_column", "missing_column", reason, "name the column with the product ids")
+    if given.kind != "catalog" and given.product_column is not None:
+        reason = f"an import of {given.kind} has none"
+        yield FieldError("/product_column", "unexpected_column", reason, "remove it, or write the kind catalog")
+
+
+def _own_id(given: Given) -> Iterator[FieldError]:
+    # A user or a product whose row has another id would else be sent and be gone in one run.
+    if given.kind == "lists" and given.id_column and given.id_column != given.user_column:
+        yield FieldError("/id_column", "unexpected_column", "a row of a list is its user", "name the user_column")
+    if given.kind == "catalog" and given.id_column and given.id_column != given.product_column:
+        yield FieldError("/id_column", "unexpected_column", "a row of the catalog is its product", "name the product_column")
+    if given.kind in {"lists", "catalog"} and given.time_column is not None:
+        yield FieldError("/time_column", "unexpected_column", f"a row of {given.kind} has no time", "remove it")
 
 
 def _account_column(given: Given) -> Iterator[FieldError]:
@@ -244,13 +272,8 @@ def _list(given: Given) -> Iterator[FieldError]:
         return
     if given.list_key is None or _KEY.fullmatch(given.list_key) is None:
         yield FieldError("/list_key", "missing_list", "an import of lists needs the key of one", "such as fair-2026")
-    if given.time_column is not None:
-        yield FieldError("/time_column", "unexpected_column", "a member of a list has no time", "remove it")
     if given.columns is not None:
         yield FieldError("/columns", "unexpected_column", "a member of a list has no fields", "remove it")
-    if given.id_column and given.id_column != given.user_column:
-        # A user whose row has another id would else be added and removed in one run.
-        yield FieldError("/id_column", "unexpected_column", "a row of a list is its user", "name the user_column")
 
 
 def _event(given: Given) -> Iterator[FieldError]:
@@ -276,12 +299,15 @@ def _max_rejects(given: Given) -> Iterator[FieldError]:
 def _columns(given: Given) -> Iterator[FieldError]:
     if given.kind == "lists":
         return
-    wanted = "properties" if given.kind == "events" else "traits"
+    wanted = _PREFIX.get(given.kind, "traits")
     targets: set[str] = set()
     for column, field in (given.columns or {}).items():
         pointer = f"/columns/{column.replace('~', '~0').replace('/', '~1')}"
         if _FIELD.fullmatch(field) is None or not field.startswith(f"{wanted}."):
             yield FieldError(pointer, "bad_field", f"{field!r} is no field", f"write {wanted}.NAME")
+        elif given.kind == "catalog" and field.partition(".")[2] not in PRODUCT_FIELDS:
+            known = ", ".join(f"product.{name}" for name in PRODUCT_FIELDS)
+            yield FieldError(pointer, "bad_field", f"a product has no field {field!r}", f"one of {known}")
         elif field in targets:
             yield FieldError(pointer, "bad_field", f"another column has the field {field!r} too", "give it another name")
         targets.add(field)
@@ -297,7 +323,7 @@ def _source(given: Given) -> Iterator[FieldError]:
         return
     yield from (FieldError(f"/{one.field}", one.code, one.reason, one.cure) for one in source_errors(given.jdbc))
     if given.jdbc.deletions == "any" and (given.kind not in FIND_DELETIONS or given.jdbc.mode != "full"):
-        reason = "only the kinds traits and lists with the mode full find deletions"
+        reason = "only the kinds traits, lists and catalog with the mode full find deletions"
         if given.kind == "accounts":
             reason = "a group call also assigns its user to the account, so accounts that are gone keep their traits"
         yield FieldError("/jdbc/deletions", "unexpected_deletions", reason, "remove it")
@@ -326,8 +352,10 @@ _CHECKS: Final[tuple[tuple[frozenset[str], Callable[[Given], Iterator[FieldError
     (frozenset({"key"}), _key),
     (frozenset({"uri", "format"}), _uri),
     (frozenset({"user_column"}), _user_column),
+    (frozenset({"kind", "product_column"}), _product_column),
+    (frozenset({"kind", "user_column", "product_column", "time_column", "id_column"}), _own_id),
     (frozenset({"kind", "account_column"}), _account_column),
-    (frozenset({"kind", "list_key", "user_column", "time_column", "columns", "id_column"}), _list),
+    (frozenset({"kind", "list_key", "columns"}), _list),
     (frozenset({"kind", "event", "event_column"}), _event),
     (frozenset({"format", "id_column"}), _id_column),
     (frozenset({"kind", "columns"}), _columns),

@@ -190,6 +190,17 @@ def test_an_import_of_accounts_is_shown_with_its_column_and_deletes_nothing() ->
     assert call(world, "POST", "/v1/imports/crm/run", json={"deletions": "any"}).json()["code"] == "unexpected_deletions"
 
 
+def test_an_import_of_the_catalog_has_a_product_and_no_user() -> None:
+    world, body = World(), {"key": "shop", "uri": "s3://shop/products.csv", "format": "csv", "kind": "catalog"}
+    refused = call(world, "POST", "/v1/imports", json={**body, "user_column": "customer"})
+    assert refused.status_code == 400
+    assert [one["pointer"] for one in refused.json()["errors"]] == ["/user_column", "/product_column"]
+    assert call(world, "POST", "/v1/imports", json={**body, "product_column": "sku"}).status_code == 201
+    found = call(world, "GET", "/v1/imports/shop", role="see").json()
+    assert found["product_column"] == "sku"
+    assert "user_column" not in found
+
+
 def test_an_import_of_a_list_needs_one_that_is_not_deleted() -> None:
     world, fair = World(), {**BODY, "kind": "lists", "event": None, "list_key": "fair"}
 

@@ -128,6 +128,11 @@ def test_a_directory_and_a_uri(api: Api, tmp_path: Path) -> None:
     }  # fmt: skip
     assert starling("run", "s3a://shop/z.csv", "--kind", "lists", "--list", "fair", "--key", "z").exit_code == 0
     assert {name: api.made["z"][name] for name in ("kind", "list_key")} == {"kind": "lists", "list_key": "fair"}
+    for key, options, column in (("p", [], "product_id"), ("q", ["--product-column", "sku"], "sku")):
+        assert starling("run", "s3a://shop/p.csv", "--kind", "catalog", *options, "--key", key).exit_code == 0
+        assert api.made[key] == {
+            "key": key, "uri": "s3a://shop/p.csv", "kind": "catalog", "format": "csv", "product_column": column,
+        }  # fmt: skip
     assert (api.made["x"]["uri"], api.made["x"]["format"], api.made["x"]["id_column"]) == ("s3a://shop/x.parquet", "parquet", "id")
 
 

@@ -108,7 +108,7 @@ def test_each_stage_of_the_catalogue_has_one_service_that_reads_it() -> None:
 def test_each_topic_is_written_by_a_service() -> None:
     services = [one for one in load_services(load_catalogue()) if one.name != "operator"]
     written = {right.name for one in services for right in one.rights if right.operation is Operation.WRITE}
-    from_outside = {"catalog.products", "stream.clock", "dlq.replays", "delivery.requests", "delivery.retry", "audience.retry"}
+    from_outside = {"stream.clock", "dlq.replays", "delivery.requests", "delivery.retry", "audience.retry"}
     assert load_catalogue().topics.keys() - written == from_outside
 
 

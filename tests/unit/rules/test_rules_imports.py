@@ -56,6 +56,8 @@ def test_a_valid_import_names_its_columns_once() -> None:
         ({"kind": "accounts", "event": None, "account_column": "a", "columns": {"b": "properties.b"}}, "bad_field", "/columns/b"),
         ({"account_column": "company"}, "unexpected_column", "/account_column"),
         ({"list_key": "fair"}, "unexpected_list", "/list_key"),
+        ({"user_column": None}, "missing_column", "/user_column"),
+        ({"product_column": "sku"}, "unexpected_column", "/product_column"),
         ({"kind": "lists", "event": None}, "missing_list", "/list_key"),
         ({"kind": "lists", "event": None, "list_key": "Fair"}, "missing_list", "/list_key"),
         ({"kind": "lists", "list_key": "fair"}, "unexpected_event", "/event"),
@@ -75,6 +77,38 @@ def test_an_invalid_import_is_refused_with_the_place(change: dict[str, Any], cod
     assert isinstance(found, Invalid)
     assert [(one.code, one.pointer) for one in found.errors] == [(code, place)]
     assert all(one.message and one.expected for one in found.errors)
+
+
+CATALOG = {"key": "shop", "uri": "s3://shop/products.csv", "format": "csv", "kind": "catalog", "product_column": "sku"}
+
+
+@pytest.mark.parametrize(
+    ("change", "code", "place"),
+    [
+        ({"product_column": None}, "missing_column", "/product_column"),
+        ({"user_column": "customer"}, "unexpected_column", "/user_column"),
+        ({"account_column": "company"}, "unexpected_column", "/account_column"),
+        ({"event": "Order"}, "unexpected_event", "/event"),
+        ({"time_column": "at"}, "unexpected_column", "/time_column"),
+        ({"id_column": "row"}, "unexpected_column", "/id_column"),
+        ({"columns": {"a": "product.colour"}}, "bad_field", "/columns/a"),
+        ({"columns": {"a": "traits.price"}}, "bad_field", "/columns/a"),
+        ({"columns": {"a": "product.price", "b": "product.price"}}, "bad_field", "/columns/b"),
+    ],
+)
+def test_an_invalid_import_of_the_catalog_is_refused_with_the_place(change: dict[str, Any], code: str, place: str) -> None:
+    assert errors_of(CATALOG | change) == {place: code}
+    assert isinstance(parse_request(CATALOG), Done)
+
+
+def test_a_product_is_read_with_its_fields_and_may_be_gone() -> None:
+    found = parse_request(CATALOG | {"id_column": "sku", "columns": {"cost": "product.price"}})
+    assert isinstance(found, Done)
+    assert found.value.read() == ["sku", "cost"]
+    change = {"uri": DATABASE["uri"], "format": "jdbc", "id_column": "sku", "jdbc": SOURCE | {"deletions": "any"}}
+    gone = parse_request(CATALOG | change)
+    assert isinstance(gone, Done)
+    assert gone.value.finds_deletions()
 
 
 SECRET = "planted-2b7e"

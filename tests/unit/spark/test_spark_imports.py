@@ -16,6 +16,7 @@ import pytest
 from pyarrow import fs
 from pydantic import SecretStr
 
+from starling_common.kafka.clients import BrokerUnavailable
 from starling_rules.imports import DONE, FAILED, RUNNING, WAITING, ImportRequest
 from starling_spark.jobs.imports import file_import, job
 from starling_spark.jobs.imports.changes import ChangedRows, GoneMapper, GoneRows, gone_rows, presence_of
@@ -24,7 +25,7 @@ from starling_spark.jobs.imports.jdbc import cursor_text, greatest, rows_of_batc
 from starling_spark.jobs.imports.job import ImportJob
 from starling_spark.jobs.imports.reading import SourceUnavailable, found_files, rows_of
 from starling_spark.jobs.imports.rows import ImportedRow, RejectedRow, RowMapper, UnusableFile
-from starling_spark.jobs.imports.sending import ListSender, Sender, Target, TargetRefused, TargetUnavailable, encoded
+from starling_spark.jobs.imports.sending import ListSender, ProductSender, Sender, Target, TargetRefused, TargetUnavailable, encoded
 from starling_spark.jobs.imports.settings import api_tokens, drivers, write_keys
 from starling_spark.jobs.imports.store import KnownRow, Place, Progress
 
@@ -417,6 +418,7 @@ def test_an_import_that_lacks_a_key_or_a_token_fails_with_the_cure() -> None:
     events, lists = wanted(), wanted(kind="lists", event=None, list_key="fair")
     nothing = Target(Any, "http://ingest", None)  # type: ignore[arg-type]
     whole = nothing._replace(write_key="key", api_url="http://api", api_token="token")
+    assert nothing.problem(catalog()) is None
     assert whole.problem(events) is whole.problem(lists) is nothing._replace(write_key="key").problem(events) is None
     for target, request, setting in (
         (nothing, events, "STARLING_IMPORTS_WRITE_KEYS"),
@@ -434,6 +436,73 @@ def test_rows_of_a_list_are_users_whatever_else_they_have(tmp_path: Path) -> Non
     assert ingest.reject_codes() == {2: ("user", "missing_id")}
     found = [{name: value for name, value in one.items() if name != "messageId"} for one in ingest.items.values()]
     assert found == [{"userId": user, "onList": True} for user in ("007", "007", "8")]
+
+
+def catalog(form: str = "csv", **more: Any) -> ImportRequest:
+    return ImportRequest(key="k", uri="file:///x", format=form, kind="catalog", product_column="sku", **more)  # type: ignore[arg-type]
+
+
+def test_rows_of_the_catalog_are_products_with_texts_and_a_price(tmp_path: Path) -> None:
+    content = (
+        "sku,name,price,brand,colour\n007,1984,12.50,,red\n,x,1,,\nb,x,12 EUR,,\nc,x,1_000,,\nd,x,nan,,\n"
+        f"{'e' * 513},x,1,,\n"
+        "f,,,Acme,\n"
+    )
+    ingest, again = Ingest(), Ingest()
+    assert imported(written(tmp_path, content), catalog(), ingest) == Progress("1", 7, 2, 5, complete=True)
+    assert ingest.reject_codes() == {
+        2: ("sku", "missing_product"), 3: ("price", "bad_value"), 4: ("price", "bad_value"), 5: ("price", "bad_value"),
+        6: ("sku", "id_too_long"),
+    }  # fmt: skip
+    assert ingest.rejected[3].cure == "write a number with a point, such as 12.5"
+    assert [(one["productId"], one["product"]) for one in ingest.items.values()] == [
+        ("007", {"name": "1984", "price": 12.5}),
+        ("f", {"brand": "Acme"}),
+    ]
+    imported(tmp_path / "a.csv", catalog(), again)
+    assert again.items.keys() == ingest.items.keys()
+    mapped = Ingest()
+    imported(tmp_path / "a.csv", catalog(columns={"colour": "product.category"}), mapped)
+    assert [one["product"] for one in mapped.items.values()][:1] == [{"category": "red"}]
+
+
+def test_a_product_of_json_has_the_same_types(tmp_path: Path) -> None:
+    lines = ['{"sku": 5, "name": 1984, "price": 3}', '{"sku": "a", "price": true}', '{"sku": "b", "name": ["x"]}']
+    ingest = Ingest()
+    imported(written(tmp_path, "\n".join(lines), "a.jsonl"), catalog("jsonl"), ingest)
+    assert [(one["productId"], one["product"]) for one in ingest.items.values()] == [("5", {"name": "1984", "price": 3.0})]
+    assert ingest.reject_codes() == {2: ("price", "bad_value"), 3: ("name", "bad_value")}
+
+
+class Feed:
+    """The topic of the catalog. `is_away`: the broker does not acknowledge."""
+
+    def __init__(self) -> None:
+        self.products: dict[tuple[str, str], Any] = {}
+        self.is_away = False
+
+    def publish(self, workspace: str, product_id: str, fields: Any, correlation_id: str) -> None:
+        assert correlation_id.startswith("m-")
+        self.products[workspace, product_id] = fields
+
+    def wait(self) -> None:
+        if self.is_away:
+            raise BrokerUnavailable("catalog.products: no route")
+
+
+def test_a_product_is_acknowledged_before_its_batch_and_a_gone_one_is_no_longer_listed() -> None:
+    feed = Feed()
+    sending = ProductSender(feed, "acme")  # type: ignore[arg-type]
+    rows = [
+        ImportedRow(1, {"productId": "a", "product": {"price": 1.0}, "messageId": "m-1"}, "a"),
+        GoneMapper("catalog").map(2, {"id": b"\x07", "user": "b", "traits": []}),
+    ]
+    rows[1] = rows[1]._replace(item={**rows[1].item, "messageId": "m-2"})
+    assert sending.send(rows, []) == []
+    assert feed.products == {("acme", "a"): {"price": 1.0}, ("acme", "b"): None}
+    feed.is_away = True
+    with pytest.raises(TargetUnavailable, match="no route"):
+        sending.send(rows, [])
 
 
 def test_write_keys_by_workspace() -> None:

@@ -81,11 +81,12 @@ class ChangedRows:
             return after
         # A trait whose value is null now is still one of the row.
         traits = {*row.item.get("traits", ()), *((before.traits if before is not None else None) or ())}
-        return after._replace(seen_at_ms=self._seen_at_ms, user_id=row.item["userId"], traits=sorted(traits))
+        subject = row.item.get("userId") or row.item["productId"]
+        return after._replace(seen_at_ms=self._seen_at_ms, user_id=subject, traits=sorted(traits))
 
 
 class GoneRows:
-    """Sets the traits of rows that are gone to null, or removes their users from the list, once.
+    """Sets the traits of rows that are gone to null, or removes their users from the list or products from the catalog, once.
 
     A row is stored as gone before the call is sent, and its user and the names of its traits are forgotten after it.
     """
@@ -139,10 +140,12 @@ class GoneMapper:
         self._kind = kind
 
     def map(self, number: int, values: Mapping[str, Any]) -> ImportedRow:
-        """Return the call that sets the traits to null, or the user who is no member of the list."""
+        """Return the call that sets the traits to null, the user who is no member of the list, or the id without a product."""
         item: dict[str, Any] = {"userId": values["user"], "onList": False}
         if self._kind == "traits":
             item = {"type": "identify", "userId": values["user"], "traits": dict.fromkeys(values["traits"])}
+        elif self._kind == "catalog":
+            item = {"productId": values["user"], "product": None}
         return ImportedRow(number, item, values["id"].hex())
 
 

@@ -1,13 +1,19 @@
 """Pure core: the source and the target of an import as datasets of its run."""
 
-from starling_common.kafka.topics import INGEST_TOPICS, LIST_MEMBERSHIP
+from starling_common.kafka.topics import INGEST_TOPICS, LIST_MEMBERSHIP, PRODUCTS
 from starling_rules.imports import ImportRequest
 from starling_rules.jdbc import SourceError, jdbc_address
 from starling_spark.jobs.imports.store import Place
 from starling_spark.lineage.datasets import Dataset, database_table, files, kafka_topics
 from starling_spark.lineage.runs import JobName
 
-_TOPIC_OF_KIND = {"events": "ingest.track", "traits": "ingest.identify", "accounts": "ingest.group", "lists": LIST_MEMBERSHIP}
+_TOPIC_OF_KIND = {
+    "events": "ingest.track",
+    "traits": "ingest.identify",
+    "accounts": "ingest.group",
+    "lists": LIST_MEMBERSHIP,
+    "catalog": PRODUCTS,
+}
 
 
 def job_of(place: Place, request: ImportRequest) -> JobName:
@@ -26,6 +32,6 @@ def inputs_of(request: ImportRequest) -> tuple[Dataset, ...]:
 
 
 def outputs_of(request: ImportRequest, brokers: str) -> tuple[Dataset, ...]:
-    """Return the topic to which the ingest API, or for a list the API, writes the rows."""
+    """Return the topic to which the ingest API, for a list the API, or for the catalog the job writes the rows."""
     topic = _TOPIC_OF_KIND[request.kind]
-    return kafka_topics(brokers, *(one for one in (*INGEST_TOPICS, LIST_MEMBERSHIP) if one == topic))
+    return kafka_topics(brokers, *(one for one in (*INGEST_TOPICS, LIST_MEMBERSHIP, PRODUCTS) if one == topic))

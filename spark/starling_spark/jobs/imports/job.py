@@ -34,6 +34,7 @@ _ROWS = "rows"
 """The name of a database's first part in the progress; the others are `rows-1` and so on."""
 _DELETED = "deleted"
 """The same of rows that are gone."""
+_NOTHING_DELETED = {"traits": "no trait was set to null", "lists": "no user was removed", "catalog": "no product was removed"}
 _ROWS_A_TASK = 10_000
 """Rows that are gone, up to which one task sends them."""
 _RESULT = "refused string, unavailable string, cursor string"
@@ -195,7 +196,7 @@ class ImportJob:
         counts = stored.map(lambda row: presence_of(row[1], seen_at_ms)).countByValue()
         gone, left = counts["gone"], counts["present"]
         if gone > left and request.jdbc.deletions != "any":
-            nothing = "no user was removed" if request.kind == "lists" else "no trait was set to null"
+            nothing = _NOTHING_DELETED[request.kind]
             return FAILED, (
                 f"all rows were imported, but {gone} are gone and {left} are left, so {nothing}: correct the "
                 'source, or run the import once with {"deletions": "any"}'
@@ -203,7 +204,7 @@ class ImportJob:
         if not gone:
             return DONE, None
         users: RDD[Sequence[StoredRow]]
-        if request.user_column == request.id_column:
+        if request.id_column in {request.user_column, request.product_column}:
             users = stored.filter(lambda row: presence_of(row[1], seen_at_ms) == "gone").map(lambda row: [row])
         else:
             # A user whose row has another id now keeps the traits of the new row.
@@ -299,7 +300,10 @@ def _run_task(target: Target, task: FileTask) -> TaskResult:
     log_ = _FileLog(ImportStore(_database(target.cassandra)), task.place, file.name, file.size_bytes)
     rows = partial(rows_of, request, file.source, file.path)
 
-    return _sending(target, request, lambda sender: import_file(request, mapper, rows, _sent_by(sender), log_, task.progress))
+    def run(sender: RowSender) -> None:
+        import_file(request, mapper, rows, _sent_by(sender), log_, task.progress)
+
+    return _sending(target, task.place, request, run)
 
 
 def _stored_rows(target: Target, place: Place, bucket: int) -> Iterator[StoredRow]:
@@ -324,7 +328,7 @@ def _run_deleted(
         send = GoneRows(store, place, sender.send).send
         import_file(request, GoneMapper(request.kind), numbered, send, log_, Progress(""))
 
-    yield _sending(target, request, run)
+    yield _sending(target, place, request, run)
 
 
 def _run_part(
@@ -353,7 +357,7 @@ def _run_part(
         rows = partial(rows_of_batches, batches, text_columns, request.id_column)
         import_file(request, chosen, lambda _start: rows(), send, log_, Progress(""))
 
-    result = _sending(target, request, run)
+    result = _sending(target, place, request, run)
     result = result._replace(cursor=None if mapper is None else mapper.greatest)
     yield pa.RecordBatch.from_pylist([result._asdict()], schema=pa.schema([(field, pa.string()) for field in TaskResult._fields]))
 
@@ -367,15 +371,15 @@ def _sent_by(sender: RowSender) -> Callable[[Sequence[ImportedRow], Sequence[byt
     return lambda rows, items: Sent(sender.send(rows, items))
 
 
-def _sending(target: Target, request: ImportRequest, run: Callable[[RowSender], object]) -> TaskResult:
-    """Run a task with a connection to the API that takes the rows."""
-    with opened_sender(target, request) as sender:
-        try:
+def _sending(target: Target, place: Place, request: ImportRequest, run: Callable[[RowSender], object]) -> TaskResult:
+    """Run a task with a connection to what takes the rows."""
+    try:
+        with opened_sender(target, place.workspace, request) as sender:
             run(sender)
-        except TargetRefused as error:
-            return TaskResult(refused=str(error))
-        except (TargetUnavailable, SourceUnavailable, DatabaseUnavailable) as error:
-            return TaskResult(unavailable=str(error))
+    except TargetRefused as error:
+        return TaskResult(refused=str(error))
+    except (TargetUnavailable, SourceUnavailable, DatabaseUnavailable) as error:
+        return TaskResult(unavailable=str(error))
     return TaskResult()
 
 

@@ -146,7 +146,8 @@ def _csv_rows(request: ImportRequest, lines: _Lines) -> Iterator[tuple[int, dict
         raise UnusableFile("is empty: the first line of CSV has the names of the columns")
     header[0] = header[0].removeprefix("\ufeff")
     check_columns(request, header)
-    raw = set(request.roles())
+    # The texts of a product stay as they are, such as a name of digits.
+    raw = set(header if request.kind == "catalog" else request.roles())
     number = 0
     while True:
         try:

@@ -9,7 +9,7 @@ from typing import Any, Final, NamedTuple
 
 from starling_common.time.instants import LATEST_MS, parse_instant
 from starling_common.values import MAX_ID_BYTES, deterministic_id, is_longer
-from starling_rules.imports import ImportRequest
+from starling_rules.imports import PRODUCT_FIELDS, ImportRequest
 
 _BOOLEANS: Final = {"true": True, "false": False}
 _TYPES: Final = {"events": "track", "traits": "identify", "accounts": "group"}
@@ -34,7 +34,7 @@ class RejectedRow(NamedTuple):
 
 
 class ImportedRow(NamedTuple):
-    """A row as an item of the ingest API, or as a user with `onList`.
+    """A row as an item of the ingest API, as a user with `onList`, or as a product id with its `product`.
 
     `number`: 1 for the first row of data; `key`: the text of the id column, else None.
     """
@@ -88,24 +88,34 @@ class RowMapper:
         try:
             item, key = self._head(values)
             for column, name in self._columns(values):
-                value = _of_column(column, _json, values)
+                value = _of_column(column, self._converter(name), values)
                 if value is not None:
                     fields[_of_column(column, _utf8, {column: name})] = value
         except _Invalid as error:
             return RejectedRow(number, *error.args)._replace(key=self._key(values))
         if self._request.kind == "lists":
             item["onList"] = True
+        elif self._request.kind == "catalog":
+            item["product"] = fields
         else:
             item[self._field] = fields
         item["messageId"] = self._message_id(number, item, key)
         return ImportedRow(number, item, key)
 
+    def _converter(self, field: str) -> Callable[[Any], Any]:
+        if self._request.kind != "catalog":
+            return _json
+        return _price if field == "price" else _name
+
     def _head(self, values: Mapping[str, Any]) -> tuple[dict[str, Any], str | None]:
         """Return the item without its fields, and the text of the id column. Raises: _Invalid."""
         request = self._request
-        cure = _ACCOUNT_CURE if request.kind == "accounts" else _CURE
-        user = _id(request.user_column, values, "missing_id", "user id", cure)
-        item: dict[str, Any] = {"userId": user} if request.kind == "lists" else {"type": _TYPES[request.kind], "userId": user}
+        item: dict[str, Any] = {"type": _TYPES[request.kind]} if request.kind in _TYPES else {}
+        if request.user_column is not None:
+            cure = _ACCOUNT_CURE if request.kind == "accounts" else _CURE
+            item["userId"] = _id(request.user_column, values, "missing_id", "user id", cure)
+        if request.product_column is not None:
+            item["productId"] = _id(request.product_column, values, "missing_product", "product id")
         if request.account_column is not None:
             item["groupId"] = _id(request.account_column, values, "missing_account", "account id")
         if request.event_column is not None:
@@ -127,6 +137,8 @@ class RowMapper:
         if self._request.kind == "lists":
             return []
         chosen = self._request.columns
+        if chosen is None and self._request.kind == "catalog":
+            return [(column, column) for column in PRODUCT_FIELDS if column in values and column not in self._used]
         if chosen is None:
             return [(column, column) for column in values if column not in self._used]
         return [(column, field.partition(".")[2]) for column, field in chosen.items()]
@@ -188,6 +200,25 @@ def _text(value: Any) -> str:
     if isinstance(value, bool) or not isinstance(value, str | int):
         raise _BadValue(f"{_shown(value)} is no text and no whole number: store ids and names as text")
     return _utf8(value) if isinstance(value, str) else str(value)
+
+
+def _name(value: Any) -> str | None:
+    """Return a text of a product; None for an empty one. Raises: _BadValue."""
+    return _text(value) or None
+
+
+def _price(value: Any) -> float | None:
+    """Return a price; None for an empty one. Raises: _BadValue."""
+    if value is None or value == "":
+        return None
+    try:
+        # `float` reads 1_000 too.
+        number = math.nan if isinstance(value, bool) or "_" in str(value) else float(value)
+    except (TypeError, ValueError):
+        number = math.nan
+    if not math.isfinite(number):
+        raise _BadValue(f"{_shown(value)} is no price: write a number with a point, such as 12.5")
+    return number
 
 
 def _instant(value: Any) -> str:

@@ -1,4 +1,6 @@
-"""Adapter: items to the ingest API, which checks and limits them as those of any sender, and users to the list calls of the API."""
+"""Adapter: items to the ingest API, which checks and limits them as those of any sender, users to the list calls of the API, and
+products to the topic of the catalog.
+"""
 
 import json
 import time
@@ -9,8 +11,11 @@ from urllib.parse import quote
 
 import httpx
 
+from starling_common.kafka.clients import BrokerUnavailable
+from starling_common.kafka.products import ProductFeed
 from starling_common.settings import Cassandra
 from starling_common.values import deterministic_id
+from starling_common.wire import RegistryUnavailable, SchemaMissing
 from starling_rules.imports import ImportRequest
 from starling_spark.jobs.imports.rows import ImportedRow, RejectedRow
 
@@ -26,16 +31,23 @@ _AT_WORK: Final = "at_work"
 
 
 class Target(NamedTuple):
-    """Where the workers of Spark send rows and store progress. None: the operator has given none for the workspace."""
+    """Where the workers of Spark send rows and store progress. None: the operator has given none for the workspace.
+
+    `brokers`, `registry_url`: for the catalog.
+    """
 
     cassandra: Cassandra
     ingest_url: str
     write_key: str | None
     api_url: str | None = None
     api_token: str | None = None
+    brokers: str = ""
+    registry_url: str = ""
 
     def problem(self, request: ImportRequest) -> str | None:
         """Return what an import of this kind needs and the operator has not given; None if it can be sent."""
+        if request.kind == "catalog":
+            return None
         if request.kind != "lists":
             return (
                 "the workspace has no write key for imports: add one to STARLING_IMPORTS_WRITE_KEYS" if not self.write_key else None
@@ -68,8 +80,14 @@ class RowSender(Protocol):
 
 
 @contextmanager
-def opened_sender(target: Target, request: ImportRequest) -> Iterator[RowSender]:
-    """Yield what sends the rows of an import, which has no `Target.problem`; close its connection at the end."""
+def opened_sender(target: Target, workspace: str, request: ImportRequest) -> Iterator[RowSender]:
+    """Yield what sends the rows of an import, which has no `Target.problem`; close its connection at the end.
+
+    Raises: TargetUnavailable, TargetRefused.
+    """
+    if request.kind == "catalog":
+        yield ProductSender(_product_feed(target), workspace)
+        return
     with httpx.Client(timeout=_TIMEOUT_SECONDS) as client:
         if request.list_key is not None:
             yield ListSender(client, target.api_url or "", target.api_token or "", request.list_key)
@@ -132,6 +150,33 @@ class ListSender:
         if answer.status_code in {httpx.codes.NOT_FOUND, httpx.codes.CONFLICT}:
             cure = "create the list again, or import into another one"
         raise TargetRefused(f"{_problem(self._url, answer)}: {cure}")
+
+
+class ProductSender:
+    """Publishes products to the catalog, as `starling catalog load` does. The last record of a product id counts."""
+
+    def __init__(self, feed: ProductFeed, workspace: str) -> None:
+        self._feed = feed
+        self._workspace = workspace
+
+    def send(self, rows: Sequence[ImportedRow], _items: Sequence[bytes]) -> list[RejectedRow]:
+        """Publish the products of the rows, and wait for the acknowledgements. Raises: TargetUnavailable."""
+        for row in rows:
+            self._feed.publish(self._workspace, row.item["productId"], row.item["product"], row.item["messageId"])
+        try:
+            self._feed.wait()
+        except BrokerUnavailable as error:
+            raise TargetUnavailable(str(error)) from error
+        return []
+
+
+def _product_feed(target: Target) -> ProductFeed:
+    try:
+        return ProductFeed(target.brokers, target.registry_url, "starling-imports")
+    except RegistryUnavailable as error:
+        raise TargetUnavailable(str(error)) from error
+    except SchemaMissing as error:
+        raise TargetRefused(str(error)) from error
 
 
 def _answered(url: str, ask: Callable[[], httpx.Response], sleep: Callable[[float], None]) -> httpx.Response:

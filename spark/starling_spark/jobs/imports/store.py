@@ -73,7 +73,8 @@ class Progress(NamedTuple):
 class KnownRow(NamedTuple):
     """A row of a database as it was sent last. `version`: the number of its changes; `sent`: it was acknowledged.
 
-    `digest`: empty once the row is gone. `seen_at_ms`: the run that read the row last; `traits`: the names that were sent of it.
+    `digest`: empty once the row is gone. `seen_at_ms`: the run that read the row last; `user_id`: the user, or the product of the
+    catalog; `traits`: the names that were sent of it.
     """
 
     version: int

@@ -25,7 +25,15 @@ def import_job(settings: ImportSettings) -> Iterator[ImportJob]:
 
     def target(workspace: str) -> Target:
         key, token = keys.get(workspace), tokens.get(workspace)
-        return Target(settings.cassandra, settings.imports_ingest_url, key, settings.imports_api_url, token)
+        return Target(
+            settings.cassandra,
+            settings.imports_ingest_url,
+            key,
+            settings.imports_api_url,
+            token,
+            settings.kafka.brokers,
+            settings.registry.url,
+        )
 
     database = Database(settings.cassandra)
     access = JdbcAccess(drivers(settings.imports_jdbc_drivers), settings.allow_private_addresses)

@@ -58,8 +58,13 @@ def run_import(  # noqa: PLR0913, PLR0917 - the command line: each option is an 
             metavar="FILE|URI", help="File or directory of this machine (local instance), or a URI: file://, s3a://, gs://."
         ),
     ],
-    kind: Annotated[Literal["events", "traits", "accounts", "lists"], typer.Option(help="What a row is.")] = "events",
-    user_column: Annotated[str, typer.Option(metavar="COLUMN", help="Column with the user id.")] = "user_id",
+    kind: Annotated[Literal["events", "traits", "accounts", "lists", "catalog"], typer.Option(help="What a row is.")] = "events",
+    user_column: Annotated[
+        str | None, typer.Option(metavar="COLUMN", help="Column with the user id. Default: user_id; products have none.")
+    ] = None,
+    product_column: Annotated[
+        str | None, typer.Option(metavar="COLUMN", help="With catalog: column with the product id. Default: product_id.")
+    ] = None,
     account_column: Annotated[str | None, typer.Option(metavar="COLUMN", help="With accounts: column with the account id.")] = None,
     list_key: Annotated[
         str | None, typer.Option("--list", metavar="KEY", help="With lists: key of the list to which the users are added.")
@@ -75,7 +80,7 @@ def run_import(  # noqa: PLR0913, PLR0917 - the command line: each option is an 
     mapping: Annotated[
         list[str] | None,
         typer.Option(
-            metavar="COLUMN=FIELD", help="properties.NAME or traits.NAME of a column. Repeatable. Default: all, by their names."
+            metavar="COLUMN=FIELD", help="properties.NAME, traits.NAME or product.NAME. Repeatable. Default: all, by their names."
         ),
     ] = None,
     form: Annotated[
@@ -92,11 +97,12 @@ def run_import(  # noqa: PLR0913, PLR0917 - the command line: each option is an 
     timeout: Timeout = None,
     data_dir: DataDir = None,
 ) -> None:
-    """Import a file of events, traits, accounts or members of a list with the Spark job. Prints the id of the import."""
+    """Import a file of events, traits, accounts, members of a list or products with the Spark job. Prints the id of the import."""
     wanted = {
         "kind": kind,
         "format": format_of(source, form),
-        "user_column": user_column,
+        "user_column": user_column or (None if kind == "catalog" else "user_id"),
+        "product_column": product_column or ("product_id" if kind == "catalog" else None),
         "account_column": account_column,
         "list_key": list_key,
         "event": event,
@@ -141,7 +147,7 @@ def import_database(
     any_deletions: Annotated[
         bool,
         typer.Option(
-            "--any-deletions", help="Let this run delete the traits, or the members of a list, of any number of rows that are gone."
+            "--any-deletions", help="Let this run delete traits, members or products of any number of rows that are gone."
         ),
     ] = False,
     wait: Wait = False,

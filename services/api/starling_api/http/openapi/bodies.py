@@ -68,8 +68,9 @@ _IMPORT: Final[Schema] = {
         "description": "A file, a directory with files of the format, or a database such as jdbc:postgresql://host:5432/database",
     },
     "format": {"enum": ["csv", "parquet", "jsonl", "jdbc"]},
-    "kind": {"enum": ["events", "traits", "accounts", "lists"]},
-    "user_column": {**_TEXT, "description": "Column with the user ids"},
+    "kind": {"enum": ["events", "traits", "accounts", "lists", "catalog"]},
+    "user_column": {"type": ["string", "null"], "description": "Column with the user ids; all kinds but catalog need it"},
+    "product_column": {"type": ["string", "null"], "description": "With catalog: column with the product ids"},
     "account_column": {"type": ["string", "null"], "description": "With accounts: column with the account ids"},
     "list_key": {"type": ["string", "null"], "description": "With lists: the list to which the users are added"},
     "event": {"type": ["string", "null"], "description": "Name of all events; or give event_column"},
@@ -81,7 +82,7 @@ _IMPORT: Final[Schema] = {
     },
     "columns": {
         "type": ["object", "null"],
-        "additionalProperties": {"type": "string", "pattern": r"^(properties|traits)\.[^.]+$"},
+        "additionalProperties": {"type": "string", "pattern": r"^(properties|traits|product)\.[^.]+$"},
         "description": "Column -> field, such as properties.revenue; null: every other column, under its own name",
     },
     "delimiter": {"type": "string", "minLength": 1, "maxLength": 1, "description": "Of CSV"},
@@ -111,7 +112,7 @@ _JDBC: Final[Schema] = {
     "partitions": {"type": "integer", "minimum": PARTITIONS[0], "maximum": PARTITIONS[1], "description": "Tasks, with that column"},
     "deletions": {
         "enum": ["guarded", "any", "none"],
-        "description": "Traits of rows that are gone are set to null, or users leave the list; guarded: unless most rows are gone",
+        "description": "Traits of rows that are gone are set to null, or users or products removed; guarded: unless most are gone",
     },
 }
 
@@ -166,7 +167,7 @@ def body_schemas() -> dict[str, Schema]:
             {**fields, **condition, **read_only()},
             ["where"],
         ),
-        "ImportRequest": _body("Files, or rows of a database, to import", _IMPORT, ["key", "uri", "format", "kind", "user_column"]),
+        "ImportRequest": _body("Files, or rows of a database, to import", _IMPORT, ["key", "uri", "format", "kind"]),
         "JdbcSource": _body("A table or a query of a database", _JDBC, ["user"]),
         "ImportRepetition": _body(
             "A repetition",

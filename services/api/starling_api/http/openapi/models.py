@@ -98,20 +98,20 @@ class DefinitionModel(BaseModel):
     """The fields that the server adds to every definition."""
 
     key: str
-    version: int = Field(description="Number of the version: it grows with each change of the meaning, not with a new name")
+    version: int = Field(description="It grows with each change of the meaning, not with a new name")
     revision: int = Field(description="It grows with every change. The ETag is this number in quotes")
     status: str
     tags: list[str] | None = Field(default=None, description="Labels without an effect")
-    owner: str | None = Field(default=None, description="Responsible person or team, without an effect")
+    owner: str | None = Field(default=None, description="Person or team, without an effect")
     created_at: str = Field(description=INSTANT)
     updated_at: str = Field(description=INSTANT)
     used_by: list[str] | None = Field(
         default=None,
-        description="Keys of the definitions that use it; only in the answer for one key",
+        description="Definitions that use it; only in the answer for one key",
     )
     as_of: str | None = Field(
         default=None,
-        description="Stream time that the status reflects; only in the answer for one key",
+        description="Stream time of the status; only in the answer for one key",
     )
 
 
@@ -148,8 +148,9 @@ class ImportSummaryModel(BaseModel):
     key: str
     uri: str
     format: Literal["csv", "parquet", "jsonl", "jdbc"]
-    kind: Literal["events", "traits", "accounts", "lists"]
-    user_column: str
+    kind: Literal["events", "traits", "accounts", "lists", "catalog"]
+    user_column: str | None = None
+    product_column: str | None = None
     account_column: str | None = None
     list_key: str | None = None
     event: str | None = None
