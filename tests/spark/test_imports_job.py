@@ -22,6 +22,7 @@ from starling_api.imports.wiring import ImportService
 from starling_api.jobs import runner
 from starling_api.lists.store import CassandraLists
 from starling_api.settings import ApiSettings
+from starling_cli.catalog import load, product_of
 from starling_common.cassandra.database import Database
 from starling_common.sealing import Place as SecretPlace
 from starling_common.sealing import Sealer
@@ -463,7 +464,7 @@ def test_a_job_that_is_killed_adds_no_user_twice(imports: Imports, api: str, tmp
 
 
 def test_rows_become_products_of_the_catalog_and_those_that_are_gone_are_no_longer_listed(
-    spark: SparkSession, imports: Imports, customers: Customers, tmp_path: Path
+    spark: SparkSession, imports: Imports, customers: Customers, stack: Stack, tmp_path: Path
 ) -> None:
     (tmp_path / "products.csv").write_text("sku,name,price\n007,1984,12.50\nx,Emma,cheap\ny,Emma,7\n")
     of_catalog: dict[str, Any] = {"kind": "catalog", "user_column": None, "event": None}
@@ -504,6 +505,10 @@ def test_rows_become_products_of_the_catalog_and_those_that_are_gone_are_no_long
     assert imports.job(spark).run(lambda: False) == {FAILED: 1}
     assert "and 0 are left, so no product was removed" in str(imports.state(shop)[1])
     assert len(imports.products()) == published + 2
+
+    # The command publishes records of the same form.
+    found = load(stack.brokers, stack.registry_url, imports.workspace, iter([product_of({"product_id": "y", "price": "8"})]))
+    assert (found, imports.products()[-1]) == (1, ("y", {"price": 8.0}))
 
 
 def test_an_import_that_is_due_waits_again_once(imports: Imports, customers: Customers) -> None:
