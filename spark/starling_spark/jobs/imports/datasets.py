@@ -1,6 +1,6 @@
 """Pure core: the source and the target of an import as datasets of its run."""
 
-from starling_common.kafka.topics import INGEST_TOPICS, LIST_MEMBERSHIP, PRODUCTS
+from starling_common.kafka.topics import LIST_MEMBERSHIP, PRODUCTS
 from starling_rules.imports import ImportRequest
 from starling_rules.jdbc import SourceError, jdbc_address
 from starling_spark.jobs.imports.store import Place
@@ -33,5 +33,4 @@ def inputs_of(request: ImportRequest) -> tuple[Dataset, ...]:
 
 def outputs_of(request: ImportRequest, brokers: str) -> tuple[Dataset, ...]:
     """Return the topic to which the ingest API, for a list the API, or for the catalog the job writes the rows."""
-    topic = _TOPIC_OF_KIND[request.kind]
-    return kafka_topics(brokers, *(one for one in (*INGEST_TOPICS, LIST_MEMBERSHIP, PRODUCTS) if one == topic))
+    return kafka_topics(brokers, _TOPIC_OF_KIND[request.kind])

@@ -60,7 +60,7 @@ class Target(NamedTuple):
 
 
 class TargetUnavailable(Exception):
-    """The API did not accept a batch. The next run of the job continues at this batch."""
+    """The API or the broker did not accept a batch. The next run of the job continues at this batch."""
 
 
 class TargetRefused(Exception):
