@@ -32,7 +32,7 @@ setup: ## the virtual environment and the JVM parts; nothing is left to do when 
 demo: setup ## the main job on real purchases: from tracked events to delivered segment changes
 	@.venv/bin/starling demo
 
-test: setup helm ## the tests, on real parts; make test-long runs those of a minute and more
+test: setup helm ## the tests, on real parts; make test-long runs those that take long beside shorter ones of the same subject
 	@$(PYTHON) -m pytest $(PYTEST_ARGS)
 
 test-long: setup ## the tests marked `long`, which make test leaves out

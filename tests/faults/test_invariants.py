@@ -106,6 +106,7 @@ def test_2_a_store_never_holds_anything_of_an_uncommitted_transaction(rig: Rig, 
     assert stored == {number: (position, _rows_up_to(rig, changelog[number], position)) for number, (position, _) in stored.items()}
 
 
+@pytest.mark.long
 def test_4_versions_of_a_state_only_ever_go_up_by_one_in_every_tier(rig: Rig) -> None:
     _send(rig, 400)
     _killed_at(rig, f"{AFTER_COMMIT}:2")
@@ -144,6 +145,7 @@ def test_5_of_two_workers_that_hold_a_partition_only_the_newer_commits(rig: Rig)
     assert _counts(rig) == _expected(sent)
 
 
+@pytest.mark.long
 def test_6_a_restored_task_has_the_output_of_one_that_never_stopped(rig: Rig) -> None:
     never_stopped = Rig(rig.brokers, rig.registry_url, rig.directory / "never-stopped")
     never_stopped.directory.mkdir()

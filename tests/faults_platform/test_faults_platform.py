@@ -14,6 +14,7 @@ from tests.faults_platform.schedule import Fault, Wave
 WAVES = (Wave(Fault("kill", ("ingest", "kafka", "api", "delivery-0", "segmenter-0")), (Fault("slow", ("projector-0",)),)),)
 
 
+@pytest.mark.long
 @pytest.mark.timeout(600)
 def test_nothing_is_lost_doubled_or_wrong_on_the_whole_platform(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     seed = random.SystemRandom().randrange(1_000_000)

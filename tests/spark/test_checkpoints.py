@@ -67,6 +67,7 @@ def test_the_lake_goes_on_under_the_checkpoint_of_a_new_version(
     made.remove()
 
 
+@pytest.mark.long
 def test_traits_go_on_under_the_checkpoint_of_a_new_version(
     spark: SparkSession, stack: Stack, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

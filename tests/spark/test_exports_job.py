@@ -156,6 +156,7 @@ def profile(user: str, order: int, traits: dict[str, Any], changed: Sequence[str
     }  # fmt: skip
 
 
+@pytest.mark.long
 def test_memberships_are_exported_by_increments_and_never_go_back(rig: Rig) -> None:
     job = rig.job(one=rig.to_postgres("memberships", "members", workspace="acme"))
     assert "PRIMARY KEY (workspace, segment_key, user_id)" in rig.created(job)
@@ -207,6 +208,7 @@ def test_profiles_computed_traits_and_tables_are_exported(rig: Rig) -> None:
     assert rows("profile_changes")[0]["changed"].startswith('["')
 
 
+@pytest.mark.long
 def test_a_run_emits_what_it_reads_and_writes_and_why_it_failed(rig: Rig, tmp_path: Path) -> None:
     with sent_lineage(spark_settings(tmp_path)) as (lineage, receiver):
         bad = rig.to_postgres("memberships", "missing")

@@ -216,6 +216,7 @@ def test_rows_of_all_files_are_imported_once_and_the_others_are_rejected(
     assert imports.rejects(place) == [("b.csv", 2, "user", "id_too_long")]
 
 
+@pytest.mark.long
 def test_a_refused_key_ends_the_import_and_a_cancelled_one_sends_nothing(
     spark: SparkSession, imports: Imports, tmp_path: Path
 ) -> None:
@@ -303,6 +304,7 @@ def test_new_and_changed_rows_of_a_database_are_sent_and_unchanged_ones_are_not(
     assert PASSWORD not in seen
 
 
+@pytest.mark.long
 def test_the_traits_of_rows_that_are_gone_are_set_to_null(spark: SparkSession, imports: Imports, customers: Customers) -> None:
     table, columns = f"public.{customers.name}", {"Plan": "traits.plan", "spent": "traits.spent"}
     traits: dict[str, Any] = {"kind": "traits", "event": None}
@@ -348,6 +350,7 @@ def test_the_traits_of_rows_that_are_gone_are_set_to_null(spark: SparkSession, i
     assert "are gone and 0 are left" in str(imports.state(place)[1])
 
 
+@pytest.mark.long
 def test_rows_of_accounts_become_group_calls_once_and_again_when_they_change(
     spark: SparkSession, imports: Imports, customers: Customers, tmp_path: Path
 ) -> None:
@@ -387,6 +390,7 @@ def api(imports: Imports, tmp_path: Path) -> Iterator[str]:
         yield service.url
 
 
+@pytest.mark.long
 def test_users_of_files_and_of_a_database_become_members_of_a_list_once(
     spark: SparkSession, imports: Imports, customers: Customers, api: str, tmp_path: Path
 ) -> None:
@@ -463,6 +467,7 @@ def test_a_job_that_is_killed_adds_no_user_twice(imports: Imports, api: str, tmp
     assert (len(changes), set(changes)) == (ROWS, set(names))
 
 
+@pytest.mark.long
 def test_rows_become_products_of_the_catalog_and_those_that_are_gone_are_no_longer_listed(
     spark: SparkSession, imports: Imports, customers: Customers, stack: Stack, tmp_path: Path
 ) -> None:
@@ -511,6 +516,7 @@ def test_rows_become_products_of_the_catalog_and_those_that_are_gone_are_no_long
     assert (found, imports.products()[-1]) == (1, ("y", {"price": 8.0}))
 
 
+@pytest.mark.long
 def test_an_import_that_is_due_waits_again_once(imports: Imports, customers: Customers) -> None:
     place = imports.database_request("crm", customers.url, table=customers.name)
     store, now_ms = CassandraImports(imports.database), 10 * 3_600_000

@@ -212,6 +212,7 @@ def test_a_table_whose_position_was_deleted_is_not_appended_to(rig: Rig) -> None
         rig.again().position(TABLE)
 
 
+@pytest.mark.long
 def test_a_table_without_positions_is_maintained_again_and_again(rig: Rig) -> None:
     for number in (1, 2):
         rig.lake.replace(TABLE, rig.spark.createDataFrame([(f"row {number}",)], COLUMNS))
@@ -242,6 +243,7 @@ def test_maintenance_keeps_the_snapshot_that_a_run_reads(rig: Rig) -> None:
         rig.lake.rows(TABLE, first).collect()
 
 
+@pytest.mark.long
 def test_the_tag_of_a_killed_run_ends(rig: Rig) -> None:
     first = rig.append(1)
     time.sleep(0.05)  # sleep: the age of a tag, in milliseconds
@@ -260,6 +262,7 @@ def test_the_tag_of_a_killed_run_ends(rig: Rig) -> None:
     assert (rig.tags(), first in rig.snapshots()) == ([], False)
 
 
+@pytest.mark.long
 def test_a_warehouse_with_one_writer_deletes_nothing_while_a_run_reads(rig: Rig, tmp_path: Path) -> None:
     first = rig.append(1)
     with pinned(rig.lake, Pinning("job", directory=tmp_path)) as lake:

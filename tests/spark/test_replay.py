@@ -34,6 +34,7 @@ def test_a_replay_equals_the_feed_of_the_segmenter(spark: SparkSession, seed: in
         assert sum(one.live for one in compared) > 5
 
 
+@pytest.mark.long
 def test_a_difference_names_the_segment_and_the_people(spark: SparkSession) -> None:
     past_feed = happened(1)
     found, about = replayed(spark, past_feed, at(70))

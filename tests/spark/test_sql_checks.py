@@ -104,6 +104,7 @@ def shown(results: str | None) -> list[tuple[str, bool, str | None]]:
     return [(one["check"], one["passed"], one["observed"]) for one in json.loads(str(results))["checks"]]
 
 
+@pytest.mark.long
 def test_a_failed_check_keeps_the_rows_and_the_values_of_the_run_before(rig: Rig) -> None:
     rig.add("behaviour_events", [event("ann", 1, 5), event("bob", 2, 7), event("cid", 3, 40)])
     revenue = "max(CAST(get_json_object(properties, '$.revenue') AS BIGINT))"

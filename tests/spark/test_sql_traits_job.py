@@ -89,6 +89,7 @@ def test_values_equal_pandas_and_only_differences_are_published(rig: Rig) -> Non
     assert rig.stored() == 0
 
 
+@pytest.mark.long
 def test_a_run_that_is_killed_goes_on_with_the_same_ids(rig: Rig) -> None:
     rig.add("behaviour_events", [event("ann", 1, 5), event("bob", 2, 7)])
     rig.ordered("spent", SPENT)
@@ -121,6 +122,7 @@ def test_a_run_that_ends_the_job_each_time_fails_and_does_not_keep_others_from_r
     assert len(rig.published(1)) == 1
 
 
+@pytest.mark.long
 def test_runs_emit_their_statements_tables_and_records(rig: Rig, tmp_path: Path) -> None:
     rig.add("behaviour_events", [event("planted-ann", 1, 5), event("planted-bob", 2, 7)])
     per_user = "SELECT user_id, count(*) AS value FROM events WHERE user_id LIKE 'planted%' GROUP BY user_id"
@@ -337,6 +339,7 @@ def test_an_account_has_the_traits_of_its_last_group_call(rig: Rig) -> None:
     assert found == {"ann": "iron", "bob": "iron", "cid": "iron", "dan": "gold"}
 
 
+@pytest.mark.long
 def test_products_are_those_that_the_catalog_lists_at_the_begin_of_the_run(rig: Rig) -> None:
     def bought(user: str, product: str) -> dict[str, Any]:
         return {**event(user, 1, 5), "properties": json.dumps({"product_id": product})}

@@ -205,6 +205,7 @@ def all_equal(spark: SparkSession, documents: Sequence[Mapping[str, Any]], event
     return values
 
 
+@pytest.mark.long
 def test_every_operator_holds_for_the_same_events(spark: SparkSession) -> None:
     """All conditions are columns of one plan. Those that are not native are evaluated by the language itself."""
     some = [("value", op, operand) for op, operands in OPERANDS.items() for operand in operands]

@@ -27,6 +27,8 @@ from tests.integration.stream.rig import wait_until
 from tests.system.conftest import Platform
 from tests.unit.tracker.providers import SECRET, notification
 
+pytestmark = pytest.mark.long
+
 PARTS = {
     "ingest", "normalizer-0", "segmenter-0", "projector-0", "api", "messenger-0", "broadcaster", "delivery-email-0", "tracker",
 }  # fmt: skip

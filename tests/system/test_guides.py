@@ -26,9 +26,11 @@ PAGES = [
 """Pages that start more Spark jobs come last."""
 
 _LONG = {
-    "how-to/audience-sync.md", "how-to/backup.md", "how-to/command-line.md", "how-to/feeds.md", "how-to/kafka-connect.md",
-    "how-to/marketer.md", "how-to/operator.md", "how-to/protocol-buffers.md", "how-to/provider-callbacks.md", "how-to/push.md",
-    "how-to/secrets.md", "how-to/sql-traits.md", "how-to/sql-views.md", "how-to/webhooks.md", "tutorial/stateful-service.md",
+    "how-to/audience-sync.md", "how-to/backup.md", "how-to/channel-author.md", "how-to/command-line.md",
+    "how-to/feeds.md", "how-to/kafka-connect.md", "how-to/marketer.md", "how-to/operator.md",
+    "how-to/protocol-buffers.md", "how-to/provider-callbacks.md", "how-to/push.md", "how-to/secrets.md",
+    "how-to/sql-traits.md", "how-to/sql-views.md", "how-to/webhooks.md", "tutorial/first-segment.md",
+    "tutorial/stateful-service.md",
 }  # fmt: skip
 WALKED = [
     page

@@ -151,6 +151,7 @@ def test_a_repeat_counts_once(live: Platform) -> None:
     wait_for_members(live, key, {"repeats"})
 
 
+@pytest.mark.long
 def test_invalid_input_is_reported_and_stored_and_stops_no_service(live: Platform) -> None:
     key = define(live, {"event": "Good One"})
     refused = {
@@ -273,6 +274,7 @@ def test_the_stores_of_a_state_agree_and_a_partition_can_be_rebuilt(live: Platfo
         assert f"{stage}: no violations" in starling(live, "state", "verify", "--stage", stage)
 
 
+@pytest.mark.long
 def test_it_goes_on_where_it_stopped(live: Platform) -> None:
     key = define(live, {"event": "Stayed", "op": "gte", "value": 2})
     track(live, "stays", "Stayed")

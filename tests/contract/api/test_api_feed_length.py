@@ -58,6 +58,7 @@ def page_of(client: Client, path: str) -> tuple[dict[str, Any], float]:
     return page, fastest
 
 
+@pytest.mark.long
 def test_a_page_of_one_segment_is_answered_within_a_second_beside_200_000_foreign_records(alone: Stack, tmp_path: Path) -> None:
     registry = Registry(alone.registry_url)
     own = Log(alone.brokers, registry, OWN)

@@ -187,6 +187,7 @@ def test_planted_credentials_of_every_target_are_in_no_record_row_log_or_answer(
     assert [str(answer.url) for answer in answers if mark in answer.text] == []
 
 
+@pytest.mark.long
 def test_a_rotated_key_and_a_lost_one(
     client: Client,
     api_environment: dict[str, str],

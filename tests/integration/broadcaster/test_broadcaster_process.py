@@ -137,6 +137,7 @@ def test_each_member_is_listed_once_wherever_the_process_is_killed(world: World,
     world.check()
 
 
+@pytest.mark.long
 def test_a_process_that_another_one_has_replaced_writes_nothing_more_and_ends(world: World, tmp_path: Path) -> None:
     world.activate()
     world.advance(AT + 1)

@@ -80,6 +80,7 @@ def secure(stack: Stack, tmp_path_factory: pytest.TempPathFactory) -> Iterator[S
         yield found
 
 
+@pytest.mark.long
 def test_the_pipeline_works_with_the_computed_rights_alone(secure: Secure) -> None:
     secret = "whsec_" + base64.b64encode(os.urandom(32)).decode()
     receivers = [Receiver(secret), Receiver(secret, failures=1), Receiver(secret, failures=1, failure_status=410)]
@@ -441,6 +442,7 @@ def test_an_expired_certificate_of_the_broker_or_of_a_service_is_reported(secure
             assert problem in one.log.read_text()
 
 
+@pytest.mark.long
 def test_a_service_goes_on_when_its_rights_are_granted(secure: Secure) -> None:
     admin = AdminClient({"bootstrap.servers": secure.broker.opened})
     remove(admin, [one for one in rules_of([_service("normalizer")], PRINCIPALS) if one.name == "starling-normalizer-"])

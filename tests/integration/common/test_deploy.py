@@ -88,11 +88,14 @@ def test_a_topic_of_an_older_release_gets_the_brokers_timestamps(stack: Stack) -
     newer = replace(older, broker_timestamps=True)
     place = ConfigResource(ResourceType.TOPIC, older.name)
 
-    def timestamps(topic: Topic) -> str:
-        create_topics(admin, [topic], 1)
-        return str(admin.describe_configs([place])[place].result()["message.timestamp.type"].value)
+    def has_timestamps(kind: str) -> bool:
+        return bool(admin.describe_configs([place])[place].result()["message.timestamp.type"].value == kind)
 
-    assert [timestamps(older), timestamps(newer)] == ["CreateTime", "LogAppendTime"]
+    create_topics(admin, [older], 1)
+    assert has_timestamps("CreateTime")
+    create_topics(admin, [newer], 1)
+    # A broker shows a new configuration once the controller's record of it has arrived there.
+    eventually(lambda: has_timestamps("LogAppendTime"))
     admin.delete_topics([older.name])[older.name].result()
 
 

@@ -75,6 +75,7 @@ def set_in_sync(admin: AdminClient, name: str, value: int) -> None:
     admin.incremental_alter_configs([place])[place].result()
 
 
+@pytest.mark.long
 def test_topics_with_two_copies_require_both(tmp_path: Path) -> None:
     with embedded({"kafka"}, tmp_path / "instance") as at:
         controller = Instance(at.data_dir).options().ports.fixed("kafka-controller")

@@ -58,6 +58,7 @@ def line(stack: Stack, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Com
             yield CommandLine(secure, instance)
 
 
+@pytest.mark.long
 def test_lags_and_settling_need_the_rights_of_an_auditor(line: CommandLine) -> None:
     assert line.run("auditor", "settle", "--timeout", "20s") == (0, "settled\n")
     _write(line, "ingest.track", b"no record of an edge")

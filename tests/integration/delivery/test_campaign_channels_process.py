@@ -100,6 +100,7 @@ def test_a_webhook_of_a_campaign_arrives_signed_also_after_a_retry(world: MailWo
         assert request.headers["webhook-id"] == "delivery-of-ada"
 
 
+@pytest.mark.long
 def test_a_410_disables_the_target_until_it_is_enabled(world: MailWorld, endpoint: Endpoint) -> None:
     def respond(handler: Any) -> None:
         answering(410 if len(endpoint.requests) == 1 else 204, b"")(handler)

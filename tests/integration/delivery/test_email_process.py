@@ -144,6 +144,7 @@ def test_a_suspended_process_sends_nothing_that_another_one_has_taken_over(world
     assert len(lost) <= IN_FLIGHT
 
 
+@pytest.mark.long
 def test_paused_and_archived_campaigns_and_changed_consent_stop_what_is_queued(world: MailWorld, sink: SmtpSink) -> None:
     world.define("target", smtp_target(sink.port))
     world.define("campaign", mail_campaign(), "PAUSED")
@@ -170,6 +171,7 @@ def test_paused_and_archived_campaigns_and_changed_consent_stop_what_is_queued(w
     assert sink.recipients() == ["ada@customers.example.net"]
 
 
+@pytest.mark.long
 def test_a_server_that_is_away_opens_the_circuit_and_gets_each_mail_later(world: MailWorld) -> None:
     port = free_port()
     world.define_all(port)

@@ -44,6 +44,7 @@ def delivered(port: int) -> float:
     return float(found[1]) if found else 0.0
 
 
+@pytest.mark.long
 def test_two_processes_together_stay_below_the_rate(wide_world: World, receiver: TimedReceiver) -> None:
     world = wide_world
     world.define(receiver.url, rate=RATE)

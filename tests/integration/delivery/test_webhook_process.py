@@ -45,6 +45,7 @@ def test_changes_are_delivered_once_each_and_reported(world: World, receiver: Re
     assert all(record["timestamp_ms"] == record["received_at"] // 1000 for record in world.records("outcome"))
 
 
+@pytest.mark.long
 def test_changes_that_expired_are_not_skipped_in_silence(world: World, receiver: Receiver) -> None:
     world.define(receiver.url)
     world.change("ada")
@@ -173,6 +174,7 @@ def test_the_circuit_of_a_failing_endpoint_opens_and_closes_and_nothing_is_lost(
     assert any(detail.startswith("postponed: the circuit of the target is open: 5 attempts in a row failed") for detail in details)
 
 
+@pytest.mark.long
 def test_retries_in_the_tier_of_a_former_setting_are_sent(world: World, receiver: Receiver) -> None:
     receiver.failures = 1
     world.define(receiver.url)
@@ -185,6 +187,7 @@ def test_retries_in_the_tier_of_a_former_setting_are_sent(world: World, receiver
         wait_for(lambda: len(receiver.calls) == 1)
 
 
+@pytest.mark.long
 def test_a_retry_of_a_far_year_does_not_hold_up_the_others(world: World, receiver: Receiver) -> None:
     receiver.failures = 1
     world.define(receiver.url)
@@ -260,6 +263,7 @@ def file_process(tmp_path: Path) -> Sequence[str]:
     return sys.executable, str(tmp_path / "main.py"), str(tmp_path)
 
 
+@pytest.mark.long
 @pytest.mark.parametrize(
     ("settings", "cure"),
     [

@@ -91,6 +91,7 @@ def test_up_twice_then_down_then_up_again(starling: Starling, home: Path, base: 
     assert "kept" in topics(base)
 
 
+@pytest.mark.long
 def test_a_broker_killed_comes_back_with_its_topics(starling: Starling, home: Path, base: int) -> None:
     assert starling(home, "up", "--detach", "--only", "kafka", "--port-base", str(base)).returncode == 0
     create_topic(base, "kept")
@@ -102,6 +103,7 @@ def test_a_broker_killed_comes_back_with_its_topics(starling: Starling, home: Pa
     assert "kept" in topics(base)
 
 
+@pytest.mark.long
 def test_a_supervisor_killed_leaves_nothing_in_the_way_of_the_next_up(starling: Starling, home: Path, base: int) -> None:
     assert starling(home, "up", "--detach", "--only", "kafka", "--port-base", str(base)).returncode == 0
     supervisor, old = supervisor_of(Instance(home)), part(home, "kafka").pid

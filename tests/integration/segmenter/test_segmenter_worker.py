@@ -81,6 +81,7 @@ def test_an_event_waits_for_the_profile_record_before_it_whose_transaction_becom
     assert [record["segment_key"] for _, record in world.of(MEMBERSHIP)] == ["pro", "once"]
 
 
+@pytest.mark.long
 def test_definitions_out_of_bounds_are_refused_and_the_others_take_effect(world: World, start: Callable[[str], Worker]) -> None:
     world.define("before", {"trait": "spent", "op": "gt", "value": 1})
     values = {

@@ -90,6 +90,7 @@ def test_without_a_topic_the_job_fails_and_refuses_nothing(stack: Stack, workspa
     assert _values(stack, DEAD_LETTERS, workspace) == []
 
 
+@pytest.mark.long
 def test_a_row_that_cassandra_refuses_is_returned_and_all_others_are_written(stack: Stack, workspace: str) -> None:
     places = [f"place-{number}" for number in range(20)]
     values = [(workspace, "spent", 1, 0, place, "{}", 1) for place in places]

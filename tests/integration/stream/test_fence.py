@@ -64,6 +64,7 @@ def _versions(rig: Rig) -> dict[bytes, list[int]]:
     return found
 
 
+@pytest.mark.long
 def test_timers_that_a_zombie_fires_are_refused(one_partition: Rig) -> None:
     rig = one_partition
     sent = send_events(rig, 80)
@@ -81,6 +82,7 @@ def test_timers_that_a_zombie_fires_are_refused(one_partition: Rig) -> None:
     assert counts_by_key(rig) == expected_counts(sent)
 
 
+@pytest.mark.long
 def test_a_plan_switch_of_a_zombie_is_refused(one_partition: Rig) -> None:
     rig = one_partition
     send_events(rig, 80)

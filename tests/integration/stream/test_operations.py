@@ -46,6 +46,7 @@ def test_a_user_is_printed_and_stores_are_compared_beside_a_running_worker(
     assert f"{rig.stage}: no violations" in capsys.readouterr().out
 
 
+@pytest.mark.long
 def test_a_wrong_row_is_found_and_a_rebuild_of_its_partition_repairs_it(addressed: Rig, capsys: pytest.CaptureFixture[str]) -> None:
     rig, base = addressed, ["--stage", addressed.stage]
     sent = send_events(rig, 300)

@@ -52,6 +52,7 @@ def test_a_worker_killed_between_the_failures_ends_the_search_after_its_restart(
     assert [letter["value"] for letter in _letters(rig)] == [sent[POISON][2]]
 
 
+@pytest.mark.long
 def test_a_failure_of_the_world_refuses_nothing_and_ends_the_worker(rig: Rig) -> None:
     sent = send_events(rig, 600)
     for _ in range(3):
@@ -63,6 +64,7 @@ def test_a_failure_of_the_world_refuses_nothing_and_ends_the_worker(rig: Rig) ->
     assert _letters(rig) == []
 
 
+@pytest.mark.long
 def test_a_timer_that_cannot_fire_does_not_hold_back_those_of_other_users(rig: Rig) -> None:
     send_events(rig, 600)
     worker = rig.start(STARLING_FAILPOINT="raise_in_fire:default/u7")

@@ -78,6 +78,7 @@ def test_outputs_are_exactly_once_over_many_rebalances_under_load(rig: Rig) -> N
     assert first.alive()
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("session", ["6", "600"])
 def test_a_former_owner_that_is_suspended_before_it_stops_commits_nothing_for_what_moved(rig: Rig, session: str) -> None:
     """With a short session the group removes it meanwhile; with a long one it still has the partitions that stay."""
@@ -110,6 +111,7 @@ def test_a_former_owner_that_dies_before_it_stops_leaves_nothing_behind(rig: Rig
     assert counts_by_key(rig) == expected_counts(sent)
 
 
+@pytest.mark.long
 def test_a_removed_worker_begins_again_with_all_its_partitions(rig: Rig) -> None:
     """The group removes a worker that is suspended longer than its session: none of its tasks continues."""
     sent = send_events(rig, 400)

@@ -3,6 +3,7 @@
 import time
 import uuid
 
+import pytest
 from confluent_kafka import Producer
 
 from starling_common.kafka.clients import producer_config
@@ -21,6 +22,7 @@ def values(rig: Rig) -> list[bytes]:
     return [value for _, _, value in rig.read(f"{rig.stage}.out")]
 
 
+@pytest.mark.long
 def test_a_timer_fires_only_once_the_clock_has_passed_it_also_after_kills(one_partition: Rig) -> None:
     rig = one_partition
     source, clock = rig.inputs[0], f"{rig.stage}.clock"

@@ -125,6 +125,7 @@ def test_timers_of_users_without_new_events_fire_after_a_lost_disk(with_backing_
     assert quiet == Counter(b"default/u%d" % number for number in range(USERS))
 
 
+@pytest.mark.long
 def test_a_new_plan_waits_for_all_users_and_reaches_every_one(with_backing_store: Rig) -> None:
     send_events(with_backing_store, 300)
     first = with_backing_store.start()
@@ -140,6 +141,7 @@ def test_a_new_plan_waits_for_all_users_and_reaches_every_one(with_backing_store
     assert switched == {b"default/u%d" % number for number in range(USERS)}
 
 
+@pytest.mark.long
 def test_processing_continues_without_cassandra_and_the_states_are_flushed_later(with_backing_store: Rig) -> None:
     assert with_backing_store.cassandra is not None
     direct = with_backing_store.cassandra
@@ -226,6 +228,7 @@ def test_a_flushed_offset_outside_the_log_is_not_trusted(with_backing_store: Rig
         assert inconsistencies(with_backing_store) == []
 
 
+@pytest.mark.long
 def test_another_layout_than_the_frozen_one_is_refused_with_the_cure(with_backing_store: Rig) -> None:
     send_events(with_backing_store, 50)
     first = with_backing_store.start()
@@ -237,6 +240,7 @@ def test_another_layout_than_the_frozen_one_is_refused_with_the_cure(with_backin
     assert "STARLING_BACKING_STORE_BUCKETS is 64 and the states were written with 32: set it back" in second.log.read_text()
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("failpoint", [_long(MID_FLUSH), AFTER_FLUSH])
 def test_late_writes_of_a_replaced_worker_do_no_harm(with_backing_store: Rig, failpoint: str) -> None:
     """Suspended within a flush, or before the checkpoint after it, for longer than its session; resumed afterwards."""

@@ -46,6 +46,7 @@ def test_a_lost_disk_is_rebuilt_from_the_changelog(rig: Rig) -> None:
     assert counts_by_key(rig) == expected_counts(sent)
 
 
+@pytest.mark.long
 def test_an_old_disk_is_brought_up_to_date_from_the_changelog(rig: Rig) -> None:
     sent = send_events(rig, 300)
     first = rig.start()
@@ -76,6 +77,7 @@ def test_a_second_worker_gets_its_share_and_returns_it(rig: Rig) -> None:
     assert counts_by_key(rig) == expected_counts(sent)
 
 
+@pytest.mark.long
 def test_a_worker_that_leaves_the_group_hands_its_partitions_over_before_its_session_ends(rig: Rig) -> None:
     sent = send_events(rig, 400)
     stays, goes = rig.start("w0", **LONG), rig.start("w1", **LONG)
@@ -88,6 +90,7 @@ def test_a_worker_that_leaves_the_group_hands_its_partitions_over_before_its_ses
     assert counts_by_key(rig) == expected_counts(sent)
 
 
+@pytest.mark.long
 def test_a_worker_that_is_restarted_stays_a_member_and_the_others_do_not_notice(rig: Rig) -> None:
     sent = send_events(rig, 400)
     stays, restarted = rig.start("w0", **LONG), rig.start("w1", **LONG)
@@ -101,6 +104,7 @@ def test_a_worker_that_is_restarted_stays_a_member_and_the_others_do_not_notice(
     assert counts_by_key(rig) == expected_counts(sent)
 
 
+@pytest.mark.long
 def test_a_worker_can_be_stopped_before_its_first_assignment(rig: Rig) -> None:
     sleeper = rig.start("w0", **LONG)
     wait_until(sleeper.ready, "the first worker")
@@ -144,6 +148,7 @@ def test_an_undecodable_record_is_a_dead_letter_and_the_others_are_processed(rig
     assert (letter["origin_topic"], letter["stage"], letter["workspace"]) == (rig.inputs[0], rig.stage, "default")
 
 
+@pytest.mark.long
 def test_a_fetch_waits_for_the_registry_and_is_not_skipped(rig: Rig) -> None:
     away = rig.directory / "registry-is-away"
     sent = send_events(rig, 200)
@@ -174,6 +179,7 @@ def test_timers_survive_a_lost_disk_and_fire_once_when_the_clock_is_advanced(rig
     assert quiet == Counter(b"default/u%d" % number for number in range(USERS))
 
 
+@pytest.mark.long
 def test_a_new_plan_reads_the_past_and_switches_every_key_before_new_records(rig: Rig) -> None:
     sent = send_events(rig, 300)
     first = rig.start()
@@ -194,6 +200,7 @@ def test_a_new_plan_reads_the_past_and_switches_every_key_before_new_records(rig
         assert after == sum(key in {k for k, _ in out} for _, key, _ in more)
 
 
+@pytest.mark.long
 def test_a_store_of_another_log_is_refused_with_the_cure(rig: Rig) -> None:
     send_events(rig, 100)
     first = rig.start()

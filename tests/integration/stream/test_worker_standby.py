@@ -8,6 +8,7 @@ import struct
 from pathlib import Path
 from typing import Any
 
+import pytest
 from rocksdict import AccessType, Options, Rdict
 
 from tests.integration.stream.checks import (
@@ -48,6 +49,7 @@ def test_a_takeover_starts_from_the_standby_copy(rig: Rig) -> None:
     assert counts_by_key(rig) == expected_counts(sent)
 
 
+@pytest.mark.long
 def test_a_new_worker_gets_partitions_of_its_copies_and_the_others_keep_copies_of_them(rig: Rig) -> None:
     sent = send_events(rig, 400)
     first = rig.start("w0", **COPIES)
@@ -69,6 +71,7 @@ def test_a_new_worker_gets_partitions_of_its_copies_and_the_others_keep_copies_o
     assert counts_by_key(rig) == expected_counts(sent)
 
 
+@pytest.mark.long
 def test_a_worker_without_standby_replicas_keeps_no_copies(rig: Rig) -> None:
     sent = send_events(rig, 200)
     first, second = rig.start("w0"), rig.start("w1")
