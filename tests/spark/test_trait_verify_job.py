@@ -141,7 +141,8 @@ def _orders(number: int, start_ms: int) -> list[Happened]:
     ]
 
 
-@pytest.mark.parametrize("has_lake", [False, pytest.param(True, marks=pytest.mark.long)])
+@pytest.mark.long
+@pytest.mark.parametrize("has_lake", [False, True])
 def test_a_wrong_value_is_found(spark: SparkSession, topics: Topics, tmp_path: Path, has_lake: bool) -> None:
     rig = Rig(spark, topics, tmp_path)
     rig.define()

@@ -100,6 +100,7 @@ def out(clone: Path) -> Path:
     return clone / "out/release" / NEXT
 
 
+@pytest.mark.long
 def test_it_contains_the_files_with_their_checksums(clone: Path, out: Path) -> None:
     names = {path.name for path in out.iterdir()}
     native = names - {f"starling-{image}-{NEXT}.cdx.json" for image in images(clone)} - {
@@ -115,6 +116,7 @@ def test_it_contains_the_files_with_their_checksums(clone: Path, out: Path) -> N
     assert refused.stderr == f"release: out/release/{NEXT} exists: remove it\n"
 
 
+@pytest.mark.long
 def test_the_wheels_contain_the_sources_and_one_of_them_the_compiled_modules(out: Path) -> None:
     with zipfile.ZipFile(out / f"starling-{NEXT}-py3-none-any.whl") as sources:
         names = set(sources.namelist())
@@ -130,6 +132,7 @@ def test_the_wheels_contain_the_sources_and_one_of_them_the_compiled_modules(out
         assert "starling/Chart.yaml" in chart.getnames()
 
 
+@pytest.mark.long
 def test_the_sbom_of_an_image_lists_its_lock(clone: Path, out: Path) -> None:
     for image in images(clone):
         document = json.loads((out / f"starling-{image}-{NEXT}.cdx.json").read_text())

@@ -422,6 +422,7 @@ def test_a_wrong_password_is_reported(secure: Secure) -> None:
         assert process.process.poll() is None
 
 
+@pytest.mark.long
 def test_an_expired_certificate_of_the_broker_or_of_a_service_is_reported(secure: Secure) -> None:
     without_password = {name: value for name, value in secure.environment("projector").items() if "SASL" not in name}
     settings = without_password | secure.broker.with_expired_certificate()
@@ -482,6 +483,7 @@ def test_a_second_run_changes_nothing_and_prune_removes_what_no_service_needs(se
     remove(admin, other)
 
 
+@pytest.mark.long
 def test_the_commands_for_kafka_acls_create_the_same_rights(secure: Secure, tmp_path: Path) -> None:
     words = ("--service", "segmenter", "--principal", "User:CN={service},O=Example")
     config = tmp_path / "client.properties"

@@ -22,6 +22,8 @@ from tests.integration.projector.gate import Gate
 from tests.secured_broker import secured_broker
 from tests.secured_pipeline import Secure, secure_installation
 
+pytestmark = pytest.mark.long
+
 PARTS = ("kafka", "normalizer-0", "segmenter-0", "projector-0", "delivery-0")
 
 

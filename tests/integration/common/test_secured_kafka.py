@@ -112,7 +112,7 @@ def test_certificates_are_rotated_while_workers_run(secured: Secured, secure: Se
 @pytest.mark.parametrize(
     ("change", "reason"),
     [
-        ({"STARLING_KAFKA__SASL_PASSWORD": "wrong"}, "authentication failed"),
+        pytest.param({"STARLING_KAFKA__SASL_PASSWORD": "wrong"}, "authentication failed", marks=pytest.mark.long),
         pytest.param({"STARLING_KAFKA__SSL_CA_FILE": "foreign"}, "certificate verify failed", marks=pytest.mark.long),
         ({"STARLING_KAFKA__SASL_PASSWORD": ""}, "sasl_password"),
     ],

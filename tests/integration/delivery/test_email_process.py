@@ -124,6 +124,7 @@ def test_a_process_killed_at_each_point_sends_no_mail_twice_and_few_are_unknown(
     assert {f"<delivery-of-{user}@example.com>" for user in set(users) - unknown} <= ids.keys()
 
 
+@pytest.mark.long
 def test_a_suspended_process_sends_nothing_that_another_one_has_taken_over(world: MailWorld, sink: SmtpSink) -> None:
     world.define_all(sink.port)
     users = [f"u{number}" for number in range(60)]

@@ -60,9 +60,8 @@ def open_circuits(world: World) -> float:
     return float(value)
 
 
-@pytest.mark.parametrize(
-    "workspace", ["hostile", pytest.param("default", marks=pytest.mark.long)], ids=["another workspace", "the same workspace"]
-)
+@pytest.mark.long
+@pytest.mark.parametrize("workspace", ["hostile", "default"], ids=["another workspace", "the same workspace"])
 def test_nine_hostile_endpoints_do_not_delay_a_tenth(world: World, tenth: TimedReceiver, workspace: str) -> None:
     world.define(tenth.url, "tenth", segments=["good"])
     command = (sys.executable, "-c", SILENT_RESOLVER)

@@ -93,6 +93,7 @@ def test_what_cannot_be_delivered_goes_to_the_dead_letters_whole(world: World, r
     assert receiver.calls == []
 
 
+@pytest.mark.long
 def test_a_410_disables_the_webhook_permanently(world: World, receiver: Receiver) -> None:
     receiver.failures, receiver.failure_status = 1, 410
     world.define(receiver.url)
@@ -203,6 +204,7 @@ def test_a_retry_of_a_far_year_does_not_hold_up_the_others(world: World, receive
         wait_for(lambda: len(receiver.calls) >= 1 and world.outcomes().count("DELIVERED") == 3)
 
 
+@pytest.mark.long
 def test_retries_that_expired_are_not_skipped_in_silence(world: World, receiver: Receiver) -> None:
     world.define(receiver.url)
     place = TopicPartition(world.topic("retry.4s"), 0, 0)

@@ -4,6 +4,7 @@ import json
 from pathlib import Path
 
 import httpx
+import pytest
 from confluent_kafka import Consumer, Producer
 
 from starling_common.kafka.clients import consumer_config, partitions_of
@@ -31,6 +32,7 @@ def break_offsets(brokers: str) -> None:
     reader.close()
 
 
+@pytest.mark.long
 def test_liveness_fails_with_the_reason_if_the_broker_refuses_the_group_without_end(
     broker: Broker, workspace: str, tmp_path: Path
 ) -> None:

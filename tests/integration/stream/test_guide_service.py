@@ -175,6 +175,7 @@ def test_it_is_short() -> None:
     assert sum(source.count("\n") for _, source in FILES) < 100
 
 
+@pytest.mark.long
 def test_it_runs_without_a_broker(
     package: Path, codecs: Mapping[str, Codec], example: dict[str, Any], monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -62,6 +62,7 @@ def test_an_old_disk_is_brought_up_to_date_from_the_changelog(rig: Rig) -> None:
     assert counts_by_key(rig) == expected_counts(sent)
 
 
+@pytest.mark.long
 def test_a_second_worker_gets_its_share_and_returns_it(rig: Rig) -> None:
     sent = send_events(rig, 400)
     first = rig.start("w0")
