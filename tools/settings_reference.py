@@ -131,7 +131,7 @@ SECTIONS: Final = (
     Section("SQL traits", f"`python -m starling_spark.jobs.sql_traits`. {_LAKE}", SqlTraitsSettings, (LakeSettings,)),
     Section("Trait verification", f"`python -m starling_spark.jobs.trait_verify`. {_LAKE}", TraitVerifySettings, (LakeSettings,)),
     Section("Exports", f"`python -m starling_spark.jobs.exports`. {_LAKE}", ExportSettings, (LakeSettings,)),
-    Section("Imports", f"`python -m starling_spark.jobs.imports`. {_SPARK}", ImportSettings, (SparkSettings,)),
+    Section("Imports", f"`python -m starling_spark.jobs.imports`. {_LAKE}", ImportSettings, (LakeSettings,)),
     Section(
         "Audience report", f"`python -m starling_spark.jobs.audience_report`. {_LAKE}", AudienceReportSettings, (LakeSettings,)
     ),

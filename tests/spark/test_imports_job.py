@@ -1,4 +1,4 @@
-"""The job `imports` with a real ingest API, broker, Cassandra and PostgreSQL: files, a database, rejected rows, and a kill."""
+"""The job `imports` with a real ingest API, broker, Cassandra, PostgreSQL and Iceberg: files, tables, rejected rows, and a kill."""
 
 import json
 import os
@@ -33,10 +33,14 @@ from starling_common.testing import running as service_running
 from starling_common.time.instants import wall_clock_ms
 from starling_common.wire import Registry
 from starling_local.postgres import USER, PostgresServer, postgres
+from starling_local.runtime import runtime_jars
+from starling_rules.iceberg import IcebergSource
 from starling_rules.imports import CANCELLED, DONE, FAILED, PRODUCT_FIELDS, RUNNING, WAITING, ImportRequest
 from starling_rules.jdbc import JdbcSource, password_place
+from starling_spark.jobs.imports.iceberg import IcebergAccess
 from starling_spark.jobs.imports.jdbc import SHIPPED, JdbcAccess
 from starling_spark.jobs.imports.job import Databases, ImportJob, Outputs
+from starling_spark.jobs.imports.reading import SourceUnavailable
 from starling_spark.jobs.imports.sending import Target
 from starling_spark.jobs.imports.store import ImportStore, Place, Progress
 from starling_spark.lineage.runs import OFF, Lineage
@@ -125,9 +129,10 @@ class Imports:
         access: JdbcAccess | None = None,
         lineage: Lineage = OFF,
         api: str | None = None,
+        iceberg: IcebergAccess | None = None,
     ) -> ImportJob:
         target = Target(self._cassandra, self._edge.url, write_key, api, "token", self._stack.brokers, self._stack.registry_url)
-        databases = Databases(access or JdbcAccess(allow_private=True), SEALER)
+        databases = Databases(access or JdbcAccess(allow_private=True), SEALER, iceberg or IcebergAccess())
         outputs = Outputs(self._stack.brokers, lineage)
         return ImportJob(spark, self.store, lambda _: target, [self.directory.as_uri()], databases, outputs)
 
@@ -270,9 +275,11 @@ def customers(server: PostgresServer) -> Customers:
     return made
 
 
-def done(imports: Imports, spark: SparkSession, place: Place, api: str | None = None) -> tuple[int, int, int]:
+def done(
+    imports: Imports, spark: SparkSession, place: Place, api: str | None = None, iceberg: IcebergAccess | None = None
+) -> tuple[int, int, int]:
     """Run the job; the rows that were read, sent and rejected."""
-    assert imports.job(spark, api=api).run(lambda: False) == {DONE: 1}, imports.state(place)
+    assert imports.job(spark, api=api, iceberg=iceberg).run(lambda: False) == {DONE: 1}, imports.state(place)
     found = imports.store.progress(place).values()
     return sum(one.rows_done for one in found), sum(one.accepted for one in found), sum(one.rejected for one in found)
 
@@ -618,6 +625,175 @@ def test_an_error_of_a_database_names_the_cure(
     seen = f"{capfd.readouterr()}{stored}"
     assert not any(secret in seen for secret in (PASSWORD, wrong))
     assert imports.message_ids() == []
+
+
+class LakeTable:
+    """An Iceberg table of a test's own, in the catalog of the session, and the access to it."""
+
+    def __init__(self, spark: SparkSession, columns: str) -> None:
+        self.namespace = f"n{uuid.uuid4().hex[:10]}"
+        self.uri = f"iceberg:{self.namespace}.customers"
+        self.name = f"lake.{self.namespace}.customers"
+        self.access = IcebergAccess((self.namespace,), has_catalog=True)
+        self._spark = spark
+        spark.sql(f"CREATE NAMESPACE lake.{self.namespace}")
+        spark.sql(f"CREATE TABLE {self.name} ({columns}) USING iceberg")
+
+    def sql(self, statement: str) -> None:
+        self._spark.sql(statement.format(t=self.name)).collect()
+
+    def snapshot(self) -> str:
+        return str(self._spark.table(f"{self.name}.snapshots").orderBy("committed_at").collect()[-1]["snapshot_id"])
+
+    def request(self, imports: Imports, key: str = "crm", **more: Any) -> Place:
+        fields: dict[str, Any] = {"format": "iceberg", "kind": "traits", "event": None, "user_column": "id", "id_column": "id"}
+        return imports.request(key, **{"uri": self.uri, **fields, **more})
+
+
+def test_changes_of_an_iceberg_table_are_sent_and_an_unchanged_snapshot_is_not_read(
+    spark: SparkSession, imports: Imports, tmp_path: Path
+) -> None:
+    columns = "id bigint, plan string, spent decimal(10,2), born date, changed_at timestamp_ntz, tags array<string>, noise binary"
+    table = LakeTable(spark, columns)
+    chosen = {name: f"traits.{name}" for name in ("plan", "spent", "born", "changed_at", "tags")}
+    place = table.request(imports, columns=chosen)
+    table.sql(
+        "INSERT INTO {t} SELECT id, 'free', id + 0.5, DATE '1990-02-28', TIMESTAMP_NTZ '2026-01-01 00:00:00.000001', "
+        "array('a'), X'00' FROM range(1, 4)"
+    )
+    with sent_lineage(spark_settings(tmp_path)) as (lineage, receiver):
+        assert imports.job(spark, lineage=lineage, iceberg=table.access).run(lambda: False) == {DONE: 1}, imports.state(place)
+    [end] = [one for one in receiver.events() if one["eventType"] == "COMPLETE"]
+    [read] = end["inputs"]
+    assert (read["namespace"], Path(read["name"]).parts[-2:]) == ("file", (table.namespace, "customers"))
+    assert read["facets"]["version"]["datasetVersion"] == table.snapshot()
+    [catalogued] = read["facets"]["symlinks"]["identifiers"]
+    assert (catalogued["name"], rows_of(end)) == (f"{table.namespace}.customers", {IDENTIFY: 3})
+    before = imports.items(IDENTIFY)
+    found = {one["user_id"]: json.loads(one["item"])["traits"] for one in before}
+    times = {"born": "1990-02-28T00:00:00Z", "changed_at": "2026-01-01T00:00:00.000001+00:00"}
+    assert found == {str(id_): {"plan": "free", "spent": id_ + 0.5, "tags": ["a"], **times} for id_ in (1, 2, 3)}
+
+    # Nothing of an unchanged snapshot is read: its file could not be.
+    files = [Path(row["file_path"].removeprefix("file:")) for row in spark.table(f"{table.name}.files").collect()]
+    for file in files:
+        file.rename(file.with_suffix(".away"))
+    imports.again(place)
+    assert done(imports, spark, place, iceberg=table.access) == (0, 0, 0)
+    for file in files:
+        file.with_suffix(".away").rename(file)
+
+    table.sql("DELETE FROM {t} WHERE id = 3")
+    table.sql("INSERT INTO {t} (id, plan, changed_at) VALUES (4, 'pro', TIMESTAMP_NTZ '+10000-01-01 00:00:00'), (5, 'new', NULL)")
+    imports.again(place)
+    assert done(imports, spark, place, iceberg=table.access) == (5, 2, 1)  # four rows, and one that is gone
+    assert [one[2:] for one in imports.rejects(place)] == [("changed_at", "bad_value")]
+    new = [one for one in imports.items(IDENTIFY) if one["message_id"] not in {known["message_id"] for known in before}]
+    traits = {one["user_id"]: json.loads(one["item"])["traits"] for one in new}
+    assert traits == {"3": dict.fromkeys(chosen), "5": {"plan": "new"}}
+    # A snapshot with a rejected row is read again.
+    imports.again(place)
+    assert done(imports, spark, place, iceberg=table.access) == (4, 0, 1)
+    table.sql("DELETE FROM {t}")
+    imports.again(place)
+    assert imports.job(spark, iceberg=table.access).run(lambda: False) == {FAILED: 1}
+    assert "3 are gone and 0 are left" in str(imports.state(place)[1])
+
+
+def test_a_run_goes_on_with_its_snapshot_and_the_next_one_reads_the_newest(
+    spark: SparkSession, imports: Imports, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    table = LakeTable(spark, "id bigint, changed_at timestamp_ntz")
+    source = IcebergSource(mode="cursor", cursor_column="changed_at")
+    place = table.request(imports, iceberg=source)
+    read = ImportJob._read
+
+    def interrupted(*_: Any) -> Any:
+        raise SourceUnavailable("interrupted")
+
+    def interrupt() -> None:
+        monkeypatch.setattr(ImportJob, "_read", interrupted)
+        assert imports.job(spark, iceberg=table.access).run(lambda: False) == {WAITING: 1}
+        monkeypatch.setattr(ImportJob, "_read", read)
+
+    interrupt()  # of an empty table
+    add = "INSERT INTO {{t}} VALUES ({0}, TIMESTAMP_NTZ '2026-01-0{0} 00:00:00')"
+    table.sql(add.format(1))
+    assert done(imports, spark, place, iceberg=table.access) == (0, 0, 0)
+    imports.again(place)
+    interrupt()
+    table.sql(add.format(2))
+    assert done(imports, spark, place, iceberg=table.access) == (1, 1, 0)
+    imports.again(place)
+    assert done(imports, spark, place, iceberg=table.access) == (1, 1, 0)  # the row after the cursor alone
+    table.sql(add.format(3))
+    imports.again(place)
+    interrupt()
+    expiring = table.snapshot()
+    table.sql(add.format(4))
+    expiry = f"older_than => timestamp_millis({wall_clock_ms()}), retain_last => 1"
+    table.sql(f"CALL lake.system.expire_snapshots(table => '{table.namespace}.customers', {expiry})")
+    assert imports.job(spark, iceberg=table.access).run(lambda: False) == {FAILED: 1}
+    assert imports.state(place)[1] == (
+        f"{table.uri}: the snapshot {expiring}, which this run began to read, has expired: run the import again, and keep "
+        "snapshots of the table for longer than a run"
+    )
+    imports.again(place)
+    assert done(imports, spark, place, iceberg=table.access) == (2, 2, 0)
+    assert sorted(one["user_id"] for one in imports.items(IDENTIFY)) == ["1", "2", "3", "4"]
+    assert len({one["message_id"] for one in imports.items(IDENTIFY)}) == 4
+
+
+def test_an_iceberg_table_that_cannot_be_read_is_refused_with_the_cure(spark: SparkSession, imports: Imports) -> None:
+    table = LakeTable(spark, "id bigint, plan string, noise binary, places map<string, string>")
+    cursor = IcebergSource(mode="cursor", cursor_column="plan")
+    cases: dict[str, tuple[dict[str, Any], str]] = {
+        "table": ({"uri": f"{table.uri}x"}, "there is no such table in the catalog: correct the URI, or create the table"),
+        "column": ({"columns": {"town": "traits.town"}}, "there is no column 'town': correct the import, or the table, which has"),
+        "binary": ({}, "the column 'noise' is binary, which has no form in JSON: leave it out by columns"),
+        "map": ({"columns": {"places": "traits.places"}}, "the column 'places' is map<string,string>, which has no form in JSON"),
+        "cursor": ({"iceberg": cursor}, "the cursor_column 'plan' is string, and not a number, a date or a time"),
+        "lake": ({"uri": "iceberg:starling.behaviour_events"}, "is a table of the lake, which has rows of all workspaces"),
+        "case": ({"uri": "iceberg:Starling_fixed.behaviour_events"}, "is a table of the lake, which has rows of all workspaces"),
+        "other": ({"uri": "iceberg:other.customers"}, "add it, or its namespace, to STARLING_IMPORTS_ICEBERG_TABLES (now: {})"),
+    }
+    places = {name: (table.request(imports, name, **given), message) for name, (given, message) in cases.items()}
+    # The operator's list does not open the tables of the lake.
+    access = table.access._replace(tables=(table.namespace, "starling", "Starling_fixed"))
+    assert imports.job(spark, iceberg=access).run(lambda: False) == {FAILED: len(cases)}
+    for place, message in places.values():
+        assert message.replace("{}", ", ".join(access.tables)) in str(imports.state(place)[1])
+    again, _ = places["map"]
+    imports.again(again)
+    assert imports.job(spark, iceberg=access._replace(has_catalog=False)).run(lambda: False) == {FAILED: 1}
+    assert "the job has no catalog: set its STARLING_LAKE_WAREHOUSE" in str(imports.state(again)[1])
+    assert imports.items(IDENTIFY) == []
+
+
+@pytest.mark.long
+def test_a_killed_job_goes_on_with_the_snapshot_of_an_iceberg_table(spark: SparkSession, imports: Imports) -> None:
+    table = LakeTable(spark, "id bigint")
+    table.sql(f"INSERT INTO {{t}} SELECT id FROM range({ROWS})")  # noqa: S608 - the rows are ours
+    place = table.request(imports)
+    environment = {
+        **os.environ, **imports.environment(), "STARLING_INSTANCE_ID": "imports",
+        "STARLING_SPARK_JARS": os.pathsep.join(map(str, (*runtime_jars("spark"), *runtime_jars("iceberg")))),
+        "STARLING_LAKE_WAREHOUSE": spark.conf.get("spark.sql.catalog.lake.warehouse") or "",
+        "STARLING_IMPORTS_ICEBERG_TABLES": table.namespace,
+    }  # fmt: skip
+    for is_killed in (True, False):
+        with subprocess.Popen([sys.executable, "-m", "starling_spark.jobs.imports"], env=environment) as job:
+            if is_killed:
+                eventually(lambda: any(one.rows_done for one in imports.store.progress(place).values()), 120)
+                job.kill()
+                assert imports.state(place)[0] == RUNNING
+                table.sql("INSERT INTO {t} VALUES (-1)")
+            else:
+                assert job.wait(400) == 0
+    assert imports.state(place) == (DONE, None)
+    found = imports.items(IDENTIFY)
+    assert {one["user_id"] for one in found} == {str(id_) for id_ in range(ROWS)}
+    assert len({one["message_id"] for one in found}) == ROWS
 
 
 @pytest.mark.long

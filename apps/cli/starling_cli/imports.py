@@ -37,15 +37,24 @@ def columns_of(mappings: Sequence[str]) -> dict[str, str] | None:
 
 
 def database_of(text: str, name: str, password: str | None) -> dict[str, Any]:
-    """Return the import of a database from JSON, with the password. `name`: of the file, for messages. Raises: NotPossible."""
+    """Return the import of a database or an Iceberg table from JSON, with the password. `name`: of the file, for messages.
+
+    Raises: NotPossible.
+    """
     try:
         found = json.loads(text)
     except ValueError as error:
         raise NotPossible(f"{name}: is not JSON: {error}") from error
-    if not isinstance(found, dict) or found.get("format") != "jdbc" or not isinstance(found.get("jdbc"), dict):
-        raise NotPossible(f'{name}: is no import of a database: write an object with "key", "format": "jdbc" and "jdbc"')
+    form = found.get("format") if isinstance(found, dict) else None
+    if form != "iceberg" and not (form == "jdbc" and isinstance(found.get("jdbc"), dict)):
+        raise NotPossible(
+            f'{name}: is no import of a database or a table: write an object with "key", and "format": "jdbc" and "jdbc", or '
+            '"format": "iceberg"'
+        )
     if not isinstance(found.get("key"), str):
         raise NotPossible(f'{name}: has no "key": give the import one')
+    if form == "iceberg" and password is not None:
+        raise NotPossible(f"{name}: an Iceberg table has no password: leave out --password-file")
     return found if password is None else {**found, "jdbc": {**found["jdbc"], "password": password}}
 
 

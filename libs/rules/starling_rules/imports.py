@@ -8,6 +8,7 @@ from typing import Any, Final, Literal, NamedTuple, TypeAlias
 import msgspec
 
 from starling_common.outcome import Done, Refused
+from starling_rules.iceberg import IcebergSource, iceberg_errors, iceberg_table
 from starling_rules.jdbc import JdbcSource, SourceError, jdbc_address, source_errors
 from starling_rules.sql.schedule import is_timezone, next_run_ms, schedule_error
 from starling_segments import FieldError
@@ -40,15 +41,16 @@ class ImportRequest(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_
     """One import. `columns`: the field of each column, such as `properties.revenue`; None: every column that has no other use.
 
     An event has `event` or `event_column`, and an account `account_column` with its id. `id_column`: its text identifies the row in
-    all files of the import, or in the database. The users of the kind `lists` become members of the list `list_key`. Only the kind
+    all files of the import, or in its table. The users of the kind `lists` become members of the list `list_key`. Only the kind
     `catalog` has no `user_column`, but a `product_column`.
-    `jdbc`: the source of the format `jdbc`, whose `uri` is that of a database. `schedule`, `timezone`: when it runs again; they are
-    stored beside the request.
+    `jdbc`: the source of the format `jdbc`, whose `uri` is that of a database; `iceberg`: that of the format `iceberg`, whose `uri`
+    is that of a table, such as `iceberg:crm.customers`. `schedule`, `timezone`: when it runs again; they are stored beside the
+    request.
     """
 
     key: str
     uri: str
-    format: Literal["csv", "parquet", "jsonl", "jdbc"]
+    format: Literal["csv", "parquet", "jsonl", "jdbc", "iceberg"]
     kind: Literal["events", "traits", "accounts", "lists", "catalog"]
     user_column: str | None = None
     product_column: str | None = None
@@ -62,17 +64,30 @@ class ImportRequest(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_
     delimiter: str = ","
     max_rejects: int = DEFAULT_MAX_REJECTS
     jdbc: JdbcSource | None = None
+    iceberg: IcebergSource | None = None
     schedule: str | None = None
     timezone: str | None = None
 
+    @property
+    def source(self) -> JdbcSource | IcebergSource | None:
+        """Return how a database or a table is read, which an import reads again and again; None: files, which it reads once."""
+        return (self.iceberg or IcebergSource()) if self.format == "iceberg" else self.jdbc
+
+    def with_deletions(self, deletions: str | None) -> "ImportRequest":
+        """Return the request of a run with deletions of its own; None: those of the request."""
+        if deletions is None or self.source is None:
+            return self
+        source = msgspec.structs.replace(self.source, deletions=deletions)
+        return msgspec.structs.replace(self, **{self.format: source})
+
     def finds_deletions(self) -> bool:
         """Return whether rows that are gone have an effect."""
-        source = self.jdbc
+        source = self.source
         return source is not None and self.kind in FIND_DELETIONS and source.mode == "full" and source.deletions != "none"
 
     def named(self) -> list[str]:
         """Return the columns that the files or the rows of the database must have, without repetition."""
-        own = () if self.jdbc is None else self.jdbc.columns()
+        own = () if self.source is None else self.source.columns()
         return list(dict.fromkeys((*self.roles(), *(self.columns or ()), *own)))
 
     def read(self) -> list[str] | None:
@@ -86,7 +101,7 @@ class ImportRequest(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_
 
 
 class ImportSchedule(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=True, omit_defaults=True):
-    """A new schedule of an import of a database; `schedule` None: no further run by time."""
+    """A new schedule of an import of a database or a table; `schedule` None: no further run by time."""
 
     schedule: str | None
     timezone: str | None = None
@@ -130,16 +145,20 @@ class Invalid(NamedTuple):
     errors: tuple[FieldError, ...]
 
 
+_SOURCES: Final[Mapping[str, type[JdbcSource | IcebergSource]]] = {"jdbc": JdbcSource, "iceberg": IcebergSource}
+
+
 def parse_request(document: Any) -> Done[ImportRequest] | Invalid:
     """Return the import of a JSON document, or all its errors. No error contains a password."""
     if not isinstance(document, Mapping):
         return Invalid((FieldError("", "bad_import", "it is no object", "send an object with the fields of an import"),))
     errors: list[FieldError] = []
     values = _typed("", ImportRequest, document, errors)
-    if isinstance(source := document.get("jdbc"), Mapping):
-        before = len(errors)
-        inner = _typed("/jdbc", JdbcSource, source, errors)
-        values["jdbc"] = JdbcSource(**inner) if len(errors) == before else None
+    for name, kind in _SOURCES.items():
+        if isinstance(source := document.get(name), Mapping):
+            before = len(errors)
+            inner = _typed(f"/{name}", kind, source, errors)
+            values[name] = kind(**inner) if len(errors) == before else None
     wrong = {one.pointer.split("/")[1] for one in errors}
     defaults = dict.fromkeys(ImportRequest.__struct_fields__) | {"delimiter": ",", "max_rejects": 0}
     errors += [one for fields, check in _CHECKS if not fields & wrong for one in check(SimpleNamespace(**{**defaults, **values}))]
@@ -166,14 +185,14 @@ def _rank(order: tuple[str, ...], pointer: str) -> int:
 
 
 def _typed(place: str, kind: type[msgspec.Struct], document: Mapping[str, Any], errors: list[FieldError]) -> dict[str, Any]:
-    """Return the fields that have the right type, and add an error for each other one. An object of `jdbc` is left out."""
+    """Return the fields that have the right type, and add an error for each other one. An object of a source is left out."""
     known = {field.name: field for field in msgspec.structs.fields(kind)}
     values: dict[str, Any] = {}
     for name, field in known.items():
         if name not in document:
             if field.required:
                 errors.append(FieldError(f"{place}/{name}", "bad_import", "it is missing", "add it; /docs lists the fields"))
-        elif not (name == "jdbc" and isinstance(document[name], Mapping)):
+        elif not (name in _SOURCES and isinstance(document[name], Mapping)):
             try:
                 values[name] = msgspec.convert(document[name], field.type)
             except msgspec.ValidationError as error:
@@ -219,8 +238,8 @@ def _key(given: Given) -> Iterator[FieldError]:
 
 
 def _uri(given: Given) -> Iterator[FieldError]:
-    if given.format == "jdbc":
-        address = jdbc_address(given.uri)
+    if given.format in _SOURCES:
+        address = jdbc_address(given.uri) if given.format == "jdbc" else iceberg_table(given.uri)
         if isinstance(address, SourceError):
             yield FieldError("/uri", address.code, address.reason, address.cure)
     elif (error := uri_error(given.uri)) is not None:
@@ -314,25 +333,33 @@ def _columns(given: Given) -> Iterator[FieldError]:
 
 
 def _source(given: Given) -> Iterator[FieldError]:
-    if given.format != "jdbc":
-        if given.jdbc is not None:
-            yield FieldError("/jdbc", "unexpected_jdbc", "an import of files has none", "remove it, or write the format jdbc")
-        return
-    if given.jdbc is None:
-        yield FieldError("/jdbc", "missing_jdbc", "the format jdbc needs it", "give user, password, and table or query")
-        return
-    yield from (FieldError(f"/{one.field}", one.code, one.reason, one.cure) for one in source_errors(given.jdbc))
-    if given.jdbc.deletions == "any" and (given.kind not in FIND_DELETIONS or given.jdbc.mode != "full"):
+    for name in _SOURCES:
+        if name != given.format and getattr(given, name) is not None:
+            reason = f"an import of the format {given.format} has none"
+            yield FieldError(f"/{name}", f"unexpected_{name}", reason, f"remove it, or write the format {name}")
+    if given.format == "jdbc":
+        if given.jdbc is None:
+            yield FieldError("/jdbc", "missing_jdbc", "the format jdbc needs it", "give user, password, and table or query")
+            return
+        yield from _of_source(given, given.jdbc, source_errors(given.jdbc))
+    elif given.format == "iceberg" and given.iceberg is not None:
+        yield from _of_source(given, given.iceberg, iceberg_errors(given.iceberg))
+
+
+def _of_source(given: Given, source: JdbcSource | IcebergSource, errors: list[SourceError]) -> Iterator[FieldError]:
+    yield from (FieldError(f"/{one.field}", one.code, one.reason, one.cure) for one in errors)
+    if source.deletions == "any" and (given.kind not in FIND_DELETIONS or source.mode != "full"):
         reason = "only the kinds traits, lists and catalog with the mode full find deletions"
         if given.kind == "accounts":
             reason = "a group call also assigns its user to the account, so accounts that are gone keep their traits"
-        yield FieldError("/jdbc/deletions", "unexpected_deletions", reason, "remove it")
+        yield FieldError(f"/{given.format}/deletions", "unexpected_deletions", reason, "remove it")
 
 
 def _id_column(given: Given) -> Iterator[FieldError]:
-    if given.format == "jdbc" and not given.id_column:
-        # Rows of a database have no order and no number, by which a repetition would find them.
-        yield FieldError("/id_column", "missing_column", "the format jdbc needs it", "name a unique column, such as a key")
+    if given.format in _SOURCES and not given.id_column:
+        # Rows of a database or a table have no order and no number, by which a repetition would find them.
+        reason = f"the format {given.format} needs it"
+        yield FieldError("/id_column", "missing_column", reason, "name a unique column, such as a key")
 
 
 def _schedule(given: Given) -> Iterator[FieldError]:
@@ -340,8 +367,9 @@ def _schedule(given: Given) -> Iterator[FieldError]:
         if given.timezone is not None:
             yield FieldError("/timezone", "unexpected_timezone", "there is no schedule", "add one, or remove timezone")
         return
-    if given.format != "jdbc":
-        yield FieldError("/schedule", "unexpected_schedule", "files are imported once", "remove it, or write the format jdbc")
+    if given.format not in _SOURCES:
+        cure = "remove it, or write the format jdbc or iceberg"
+        yield FieldError("/schedule", "unexpected_schedule", "files are imported once", cure)
     if (problem := schedule_error(given.schedule)) is not None:
         yield FieldError("/schedule", "bad_schedule", problem, _SCHEDULE_CURE)
     if given.timezone is not None and not is_timezone(given.timezone):
@@ -361,7 +389,7 @@ _CHECKS: Final[tuple[tuple[frozenset[str], Callable[[Given], Iterator[FieldError
     (frozenset({"kind", "columns"}), _columns),
     (frozenset({"delimiter"}), _delimiter),
     (frozenset({"max_rejects"}), _max_rejects),
-    (frozenset({"format", "kind", "jdbc"}), _source),
+    (frozenset({"format", "kind", "jdbc", "iceberg"}), _source),
     (frozenset({"format", "schedule", "timezone"}), _schedule),
 )
 """The fields that a check needs, and the check."""

@@ -224,6 +224,10 @@ class Lake:
         current = self._head(table, self._load(table))
         return None if current is None else int(current.snapshotId())
 
+    def has_snapshot(self, table: str, snapshot: int) -> bool:
+        """Return whether a snapshot exists: an expired one does not."""
+        return self._load(table).snapshot(snapshot) is not None
+
     def reached(self, table: str, before_ms: int | None = None) -> tuple[int, Position] | None:
         """Return the newest snapshot with a position, and the position. `before_ms`: committed by this instant (epoch ms).
 

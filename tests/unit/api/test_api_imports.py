@@ -235,6 +235,17 @@ def test_an_import_of_a_database_is_run_again_once_it_has_ended() -> None:
     assert stored != row.request
 
 
+def test_an_import_of_an_iceberg_table_is_run_again_and_has_no_password() -> None:
+    world = World()
+    document = {name: value for name, value in DATABASE.items() if name != "jdbc"}
+    document |= {"uri": "iceberg:crm.customers", "format": "iceberg", "schedule": "30 * * * *"}
+    assert call(world, "POST", "/v1/imports", json=document).status_code == 201
+    ended(world)
+    refused = call(world, "POST", "/v1/imports/crm/run", json={"password": "planted"})
+    assert [one["pointer"] for one in refused.json()["errors"]] == ["/password"]
+    assert call(world, "POST", "/v1/imports/crm/run", json={"deletions": "any"}).json()["state"] == "waiting"
+
+
 def test_one_run_may_delete_the_traits_of_any_number_of_rows() -> None:
     world = with_database()
     ended(world)

@@ -226,6 +226,17 @@ def test_a_database_is_imported_and_the_same_command_imports_it_again(api: Api, 
     assert "another jdbc/table" in str(changed.exception)
 
 
+def test_an_iceberg_table_is_imported_without_a_password(api: Api, tmp_path: Path) -> None:
+    document = {"key": "crm", "uri": "iceberg:crm.customers", "format": "iceberg", "kind": "traits"}
+    (tmp_path / "crm.json").write_text(json.dumps(document))
+    (tmp_path / "password").write_text("planted")
+    assert isinstance(starling("database", tmp_path / "crm.json", "--password-file", tmp_path / "password").exception, NotPossible)
+    api.states = [{"state": "done", "rows_done": 3, "accepted": 1, "rejected": 0}]
+    assert "unchanged 2" in starling("database", tmp_path / "crm.json", "--wait").stdout
+    assert starling("database", tmp_path / "crm.json").exit_code == 0
+    assert (api.made["crm"], api.repeated) == (document, [("crm", None)])
+
+
 def test_the_schedule_of_the_file_replaces_the_stored_one(api: Api, tmp_path: Path) -> None:
     document = {"key": "crm", "uri": "jdbc:postgresql://db/crm", "format": "jdbc", "kind": "traits", "jdbc": {"user": "reader"}}
     berlin = {"schedule": "0 3 * * *", "timezone": "Europe/Berlin"}

@@ -5,8 +5,9 @@ from typing import Any
 import pytest
 
 from starling_common.outcome import Done
+from starling_rules.iceberg import iceberg_table, is_of_lake, is_permitted
 from starling_rules.imports import Invalid, parse_request, uri_error
-from starling_rules.jdbc import JdbcAddress, jdbc_address
+from starling_rules.jdbc import JdbcAddress, SourceError, jdbc_address
 
 EVENTS = {
     "key": "orders",
@@ -184,6 +185,58 @@ def test_a_database_is_read_with_its_own_columns() -> None:
 )
 def test_an_invalid_source_is_refused_with_the_place(change: dict[str, Any], code: str, place: str) -> None:
     assert errors_of(DATABASE | {"jdbc": SOURCE | change}) == {place: code}
+
+
+ICEBERG = {
+    "key": "crm", "uri": "iceberg:crm.customers", "format": "iceberg", "kind": "traits", "user_column": "id", "id_column": "id",
+}  # fmt: skip
+
+
+def test_an_iceberg_table_is_read_as_a_whole_or_by_a_cursor() -> None:
+    whole = parse_request(ICEBERG | {"schedule": "15 * * * *"})
+    assert isinstance(whole, Done)
+    assert (whole.value.finds_deletions(), whole.value.read()) == (True, None)
+    permitting = whole.value.with_deletions("any").source
+    assert (permitting is not None and permitting.deletions, whole.value.with_deletions(None)) == ("any", whole.value)
+    columns = {"plan": "traits.plan"}
+    by_cursor = parse_request(ICEBERG | {"columns": columns, "iceberg": {"mode": "cursor", "cursor_column": "at"}})
+    assert isinstance(by_cursor, Done)
+    assert (by_cursor.value.finds_deletions(), by_cursor.value.read()) == (False, ["id", "plan", "at"])
+
+
+@pytest.mark.parametrize(
+    ("change", "errors"),
+    [
+        ({"id_column": None}, {"/id_column": "missing_column"}),
+        ({"uri": "s3://shop/a"}, {"/uri": "bad_uri"}),
+        ({"iceberg": {"mode": "cursor"}}, {"/iceberg/cursor_column": "bad_cursor"}),
+        ({"iceberg": {"mode": "cursor", "cursor_column": ""}}, {"/iceberg/cursor_column": "bad_cursor"}),
+        ({"iceberg": {"cursor_column": "at"}}, {"/iceberg/cursor_column": "bad_cursor"}),
+        ({"iceberg": {"mode": "some", "table": "a"}}, {"/iceberg/mode": "bad_import", "/iceberg/table": "bad_import"}),
+        ({"iceberg": {"mode": "cursor", "cursor_column": "a", "deletions": "any"}}, {"/iceberg/deletions": "unexpected_deletions"}),
+        ({"jdbc": {"user": "reader", "table": "a"}}, {"/jdbc": "unexpected_jdbc"}),
+        ({"format": "csv", "uri": "s3://shop/a", "iceberg": {}}, {"/iceberg": "unexpected_iceberg"}),
+    ],
+)
+def test_an_invalid_iceberg_source_is_refused_with_the_place(change: dict[str, Any], errors: dict[str, str]) -> None:
+    assert errors_of(ICEBERG | change) == errors
+
+
+@pytest.mark.parametrize("name", ["customers", "crm.", ".customers", "crm.a b", "crm./etc", "crm.`a`", "crm.a'", "crm.../a", ""])
+def test_an_iceberg_table_has_a_namespace_and_plain_names(name: str) -> None:
+    assert isinstance(iceberg_table(f"iceberg:{name}"), SourceError)
+    assert isinstance(iceberg_table("crm.customers"), SourceError)
+    assert iceberg_table("iceberg:crm.eu-1.Customers_2") == "crm.eu-1.Customers_2"
+
+
+def test_only_permitted_iceberg_tables_and_none_of_the_lake() -> None:
+    permitted = ("crm", "shop.products")
+    assert [is_permitted(one, permitted) for one in ("crm.a", "crm.eu.a", "shop.products")] == [True] * 3
+    assert [is_permitted(one, permitted) for one in ("crmx.a", "shop.products2", "shop.orders", "CRM.a")] == [False] * 4
+    assert not is_permitted("crm.a", ())
+    of_lake = ("starling.behaviour_events", "STARLING.a", "starling_fixed.behaviour_events", "starling.behaviour_events.files")
+    assert [is_of_lake(one, "starling") for one in of_lake] == [True] * 4
+    assert [is_of_lake(one, "starling") for one in ("starlings.a", "crm.starling")] == [False] * 2
 
 
 def test_all_errors_are_found_at_once() -> None:

@@ -160,7 +160,9 @@ class Imports:
         return self._shown(workspace, row, ())
 
     def repeat(self, workspace: str, key: str, document: Any, *, dry_run: bool = False) -> Document:
-        """Run an import of a database again. `document`: an object that may have a new `password`, and `deletions` for this run.
+        """Run an import of a database or an Iceberg table again.
+
+        `document`: an object that may have a new `password`, and `deletions` for this run.
 
         Raises: NotFound, BadRequest, BadImport, ImportRunning, SecretsKeyMissing.
         """
@@ -177,7 +179,7 @@ class Imports:
         return self._shown(workspace, row._replace(state=WAITING, message=None, changed_at_ms=now_ms), ())
 
     def schedule(self, workspace: str, key: str, document: Any, *, dry_run: bool = False) -> Document:
-        """Replace the schedule of an import of a database. A run that waits or runs goes on.
+        """Replace the schedule of an import of a database or an Iceberg table. A run that waits or runs goes on.
 
         Raises: NotFound, BadRequest, BadImport.
         """
@@ -310,7 +312,7 @@ class Imports:
 
 def _check_database(request: ImportRequest) -> None:
     """Raises: BadRequest."""
-    if request.jdbc is None:
+    if request.source is None:
         raise BadRequest(
             "files_run_once", f"the import {request.key!r} has files, which are imported once: create one with another key"
         )
@@ -324,6 +326,8 @@ def _repetition_errors(request: ImportRequest, document: Any) -> Iterator[FieldE
         yield FieldError("", "bad_import", f"there is no field {str(name)[:64]!r}", "send password, deletions, or none")
     if not isinstance(document.get("password", ""), str):
         yield FieldError("/password", "bad_import", "it is no text", "give it in plain, or leave it out")
+    elif "password" in document and request.jdbc is None:
+        yield FieldError("/password", "bad_import", f"an import of the format {request.format} has none", "remove it")
     if "deletions" in document:
         if document["deletions"] != "any":
             yield FieldError("/deletions", "bad_import", "it is not any", "write any, or leave it out")

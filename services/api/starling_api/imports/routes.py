@@ -36,7 +36,7 @@ _REJECTS: Final[dict[int | str, dict[str, Any]]] = {200: {"model": ImportRejectP
 @import_router.post(
     "",
     operation_id="create_import",
-    summary="Import files, or rows of a database",
+    summary="Import files or rows of a table",
     status_code=201,
     responses=_CREATE,
     openapi_extra=body_of("ImportRequest"),
@@ -44,9 +44,9 @@ _REJECTS: Final[dict[int | str, dict[str, Any]]] = {200: {"model": ImportRejectP
 def create_import(
     services: UsedServices, write: Annotated[Write, Depends(unversioned_write_with_body(Role.ADMIN, parse_json))]
 ) -> Response:
-    """The Spark job `imports` reads the files, or the rows of a database, and sends each row to the ingest API, or adds its user to
-    a list. An event that is older than the `expires_after` of a campaign does not trigger it; a membership change that follows from
-    an import does. Needs the role admin, because the job reads files with its own rights.
+    """The Spark job `imports` reads files, or rows of a database or an Iceberg table, and sends each row to the ingest API, or adds
+    its user to a list. An event older than the `expires_after` of a campaign does not trigger it; a membership change from it can.
+    Needs the role admin, because the job reads with its own rights.
     """
 
     def act() -> Stored:
@@ -59,15 +59,15 @@ def create_import(
 @import_router.post(
     "/{key}/run",
     operation_id="repeat_import",
-    summary="Run an import of a database again",
+    summary="Run an import again",
     responses=_REPEAT,
     openapi_extra=body_of("ImportRepetition"),
 )
 def repeat_import(
     key: str, services: UsedServices, write: Annotated[Write, Depends(unversioned_write_with_body(Role.ADMIN, parse_json))]
 ) -> Response:
-    """The job reads the rows that are new or changed since the last run, and sends them. Files are imported once. `deletions`
-    permits this run to set the traits of any number of rows to null that are gone. Needs the role admin.
+    """The job sends the rows that are new or changed since the last run. Files are imported once. `deletions` lets this run
+    delete traits, members or products of any number of rows. Needs the role admin.
     """
 
     def act() -> Stored:
@@ -81,7 +81,7 @@ def repeat_import(
 @import_router.put(
     "/{key}/schedule",
     operation_id="schedule_import",
-    summary="Set when an import of a database runs again",
+    summary="Set when an import runs again",
     responses=_SCHEDULE,
     openapi_extra=body_of("ImportSchedule"),
 )
@@ -114,14 +114,14 @@ def get_import(key: str, services: UsedServices, caller: Viewer) -> JSONResponse
 
 @import_router.get("/{key}/rejects", operation_id="list_import_rejects", summary="List rejected rows", responses=_REJECTS)
 def list_rejects(key: str, services: UsedServices, caller: Viewer, page: Page) -> JSONResponse:
-    """The rows that were not imported, by file and row, with the column, the reason and the cure. They are kept for 90 days."""
+    """The rows that were not imported, by file and row, with the reason and the cure. They are kept for 90 days."""
     return JSONResponse(services.imports.rejects(caller.workspace, key, page))
 
 
 @import_router.delete("/{key}", operation_id="cancel_import", summary="Cancel an import", responses=_CANCEL)
 def cancel_import(key: str, services: UsedServices, write: Annotated[Write, Depends(unversioned_write_by(Role.ADMIN))]) -> Response:
-    """The job sends no further batch. Rows that were sent stay. The import stays listed, and its key stays used. An import with a
-    schedule can be cancelled between its runs too, and has no further one until it is run again.
+    """The job sends no further batch. Rows that were sent stay, and the key stays used. An import with a schedule rests until it is
+    run again.
     """
 
     def act() -> Stored:

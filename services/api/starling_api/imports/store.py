@@ -21,11 +21,11 @@ _REJECTS: Final = (
 _STATES: Final = f"SELECT {', '.join(ImportState._fields)} FROM {{ks}}.imports"  # noqa: S608
 _REPEAT: Final = (
     "UPDATE {ks}.imports SET state = ?, message = NULL, request = ?, changed_at_ms = ?, due_after_ms = ?, "
-    "deletions = ? WHERE workspace = ? AND key = ? IF state IN (?, ?, ?)"
+    "deletions = ?, snapshot = NULL WHERE workspace = ? AND key = ? IF state IN (?, ?, ?)"
 )
 _QUEUE: Final = (
-    "UPDATE {ks}.imports SET state = ?, message = NULL, changed_at_ms = ?, due_after_ms = ?, deletions = NULL "
-    "WHERE workspace = ? AND key = ? IF state = ? AND due_after_ms = ?"
+    "UPDATE {ks}.imports SET state = ?, message = NULL, changed_at_ms = ?, due_after_ms = ?, deletions = NULL, "
+    "snapshot = NULL WHERE workspace = ? AND key = ? IF state = ? AND due_after_ms = ?"
 )
 _SCHEDULE: Final = "UPDATE {ks}.imports SET schedule = ?, timezone = ?, due_after_ms = ? WHERE workspace = ? AND key = ? IF EXISTS"
 _REPLACE: Final = "UPDATE {ks}.imports SET request = ? WHERE workspace = ? AND key = ? IF request = ?"

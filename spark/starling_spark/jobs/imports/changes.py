@@ -1,4 +1,4 @@
-"""Core: which rows of a database are sent, and with which message ids, and which of its rows are gone."""
+"""Core: which rows of a database or an Iceberg table are sent, and with which message ids, and which of its rows are gone."""
 
 import hashlib
 from collections.abc import Callable, Iterator, Mapping, Sequence

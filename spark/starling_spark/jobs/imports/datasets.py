@@ -22,9 +22,12 @@ def job_of(place: Place, request: ImportRequest) -> JobName:
 
 
 def inputs_of(request: ImportRequest) -> tuple[Dataset, ...]:
-    """Return the file or the directory, or the table of a database; none for a query, whose statement the job has."""
+    """Return the file or the directory, or the table of a database; none for a query, whose statement the job has.
+
+    None for an Iceberg table either, of which only the catalog knows the name.
+    """
     if request.jdbc is None:
-        return (files(request.uri),)
+        return (files(request.uri),) if request.source is None else ()
     # In another URL a part before the host may be a password.
     if request.jdbc.table is None or isinstance(jdbc_address(request.uri), SourceError):
         return ()

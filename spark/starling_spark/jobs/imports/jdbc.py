@@ -3,7 +3,7 @@
 import math
 import re
 import socket
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from datetime import UTC, date, datetime
 from decimal import Decimal, InvalidOperation
 from types import MappingProxyType
@@ -12,21 +12,20 @@ from typing import Any, Final, NamedTuple
 import pyarrow as pa
 from py4j.java_gateway import is_instance_of
 from py4j.protocol import Py4JJavaError
-from pyspark.sql import Column, DataFrame, DataFrameReader, SparkSession, types
+from pyspark.sql import DataFrame, DataFrameReader, SparkSession, types
 from pyspark.sql import functions as F  # noqa: N812 - as in every guide of Spark
 
 from starling_common.http.outbound.addresses import is_public
 from starling_rules.imports import ImportRequest
 from starling_rules.jdbc import JdbcSource, SourceError, jdbc_address
+from starling_spark.jobs.imports.frames import NUMBERS, TIMES, TableRows, after, check_cursor, check_type, quoted
 from starling_spark.jobs.imports.reading import SourceUnavailable
 from starling_spark.jobs.imports.rows import RejectedRow, UnusableFile, check_columns
 
 SHIPPED: Final = MappingProxyType({"postgresql": "org.postgresql.Driver"})
 """The drivers that every installation permits, by the name in the URL."""
 _ALIAS: Final = "starling_source"
-_NUMBERS: Final = (types.ByteType, types.ShortType, types.IntegerType, types.LongType, types.DecimalType)
-_TIMES: Final = (types.TimestampType, types.TimestampNTZType, types.DateType)
-_AS_TEXT: Final = (types.DecimalType, *_TIMES)
+_AS_TEXT: Final = (types.DecimalType, *TIMES)
 """The types whose values the driver may fail to convert, such as NaN and infinity, which would fail the whole task."""
 _DRIVER_OPTIONS: Final = MappingProxyType({"postgresql": {"readOnly": "true", "connectTimeout": "10", "tcpKeepAlive": "true"}})
 _DAY: Final = re.compile(r"\d{4}-\d\d-\d\d")
@@ -53,16 +52,9 @@ class JdbcAccess(NamedTuple):
     allow_private: bool = False
 
 
-class JdbcRows(NamedTuple):
-    """The rows of a run. `text_columns`: `number` or `time` by the column that the database returns as text."""
-
-    frame: DataFrame
-    text_columns: Mapping[str, str]
-
-
 def opened_rows(
     spark: SparkSession, request: ImportRequest, password: str | None, last: str | None, access: JdbcAccess
-) -> JdbcRows:
+) -> TableRows:
     """Return the rows to read. `last`: the greatest cursor of the last run. Raises: UnusableFile, SourceUnavailable."""
     try:
         return _opened(spark, request, password, last, access)
@@ -71,7 +63,7 @@ def opened_rows(
         raise
 
 
-def _opened(spark: SparkSession, request: ImportRequest, password: str | None, last: str | None, access: JdbcAccess) -> JdbcRows:
+def _opened(spark: SparkSession, request: ImportRequest, password: str | None, last: str | None, access: JdbcAccess) -> TableRows:
     source = request.jdbc
     assert source is not None  # noqa: S101 - the import has the format jdbc
     quote = _quoting(spark, request.uri)
@@ -81,20 +73,20 @@ def _opened(spark: SparkSession, request: ImportRequest, password: str | None, l
         return _reader(spark, request, source, password, access).option("dbtable", table)
 
     fields = {field.name: field.dataType for field in _checked(request, reader().load()).schema.fields}
-    _check_type(fields, source.cursor_column, (*_NUMBERS, *_TIMES), "cursor_column", "a number, a date or a time")
-    _check_type(fields, source.partition_column, _NUMBERS, "partition_column", "a whole number")
+    check_cursor(fields, source.cursor_column)
+    check_type(fields, source.partition_column, NUMBERS, "partition_column", "a whole number")
     as_text = {name: kind for name, kind in fields.items() if isinstance(kind, _AS_TEXT) and name not in source.columns()}
     chosen = reader()
     if as_text:
-        chosen = chosen.option("customSchema", ", ".join(f"{_quoted(name)} STRING" for name in as_text))
+        chosen = chosen.option("customSchema", ", ".join(f"{quoted(name)} STRING" for name in as_text))
     if source.partition_column is not None:
         chosen = chosen.options(**_bounds(reader(), source, table, quote))
     frame = chosen.load()
     if source.cursor_column is not None and last is not None:
-        frame = frame.where(_after(source.cursor_column, last, fields[source.cursor_column]))
+        frame = frame.where(after(source.cursor_column, last, fields[source.cursor_column]))
     if (wanted := request.read()) is not None:
-        frame = frame.select(*[F.col(_quoted(name)) for name in wanted])
-    return JdbcRows(frame, {name: "number" if isinstance(kind, types.DecimalType) else "time" for name, kind in as_text.items()})
+        frame = frame.select(*[F.col(quoted(name)) for name in wanted])
+    return TableRows(frame, {name: "number" if isinstance(kind, types.DecimalType) else "time" for name, kind in as_text.items()})
 
 
 def _checked(request: ImportRequest, frame: DataFrame) -> DataFrame:
@@ -107,14 +99,14 @@ def rows_of_batches(
 ) -> Iterator[tuple[int, dict[str, Any]] | RejectedRow]:
     """Yield the number of each row, 1 for the first one of the task, and its values, or why it is rejected.
 
-    `text_columns`: as of `JdbcRows`. Raises: UnusableFile.
+    `text_columns`: as of `TableRows`. Raises: UnusableFile.
     """
     number = 0
     for batch in batches:
         try:
             rows = batch.to_pylist()
         except (ValueError, OverflowError) as error:
-            raise UnusableFile(f"a cursor is no time before the year 10000 ({error}): correct it in the database") from error
+            raise UnusableFile(f"a time is not before the year 10000 ({error}): correct it in the source") from error
         for values in rows:
             number += 1
             found = _converted(number, values, text_columns)
@@ -207,13 +199,6 @@ def _quoting(spark: SparkSession, url: str) -> Callable[[str], str]:
     return lambda name: str(dialect.quoteIdentifier(name))
 
 
-def _check_type(
-    fields: Mapping[str, types.DataType], column: str | None, kinds: Sequence[type[types.DataType]], field: str, wanted: str
-) -> None:
-    if column is not None and not isinstance(fields[column], tuple(kinds)):
-        raise UnusableFile(f"the {field} {column!r} is {fields[column].simpleString()}, and not {wanted}: choose another column")
-
-
 def _bounds(reader: DataFrameReader, source: JdbcSource, table: str, quote: Callable[[str], str]) -> dict[str, str]:
     """Return the options by which tasks share the rows; empty for an empty table."""
     assert source.partition_column is not None  # noqa: S101 - the caller has checked it
@@ -229,17 +214,6 @@ def _bounds(reader: DataFrameReader, source: JdbcSource, table: str, quote: Call
         "upperBound": str(int(high) + 1),
         "numPartitions": str(source.partitions),
     }
-
-
-def _after(column: str, last: str, kind: types.DataType) -> Column:
-    found = F.col(_quoted(column))
-    # A row without a cursor is read in every run, to be rejected.
-    return (found > F.lit(last).cast(kind)) | found.isNull()
-
-
-def _quoted(name: str) -> str:
-    """Return the name of a column as an expression of Spark."""
-    return f"`{name.replace('`', '``')}`"
 
 
 def _converted(number: int, values: dict[str, Any], text_columns: Mapping[str, str]) -> tuple[int, dict[str, Any]] | RejectedRow:

@@ -1,4 +1,4 @@
-"""Edge: runs the imports that wait: the files of one import, or the parts of a database, at the same time, a task of Spark each."""
+"""Edge: runs the imports that wait: the files of one import, or the parts of a table, at the same time, a task of Spark each."""
 
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
@@ -22,16 +22,18 @@ from starling_rules.jdbc import password_place
 from starling_spark.jobs.imports.changes import ChangedRows, CursorMapper, GoneMapper, GoneRows, gone_rows, presence_of
 from starling_spark.jobs.imports.datasets import inputs_of, job_of, outputs_of
 from starling_spark.jobs.imports.file_import import Mapper, Sent, import_file
-from starling_spark.jobs.imports.jdbc import JdbcAccess, JdbcRows, greatest, opened_rows, raise_translated, rows_of_batches
+from starling_spark.jobs.imports.frames import TableRows
+from starling_spark.jobs.imports.iceberg import IcebergAccess, IcebergTable
+from starling_spark.jobs.imports.jdbc import JdbcAccess, greatest, opened_rows, raise_translated, rows_of_batches
 from starling_spark.jobs.imports.reading import FoundFile, SourceUnavailable, found_files, rows_of
 from starling_spark.jobs.imports.rows import ImportedRow, RejectedRow, RowMapper, UnusableFile
 from starling_spark.jobs.imports.sending import RowSender, Target, TargetRefused, TargetUnavailable, opened_sender
 from starling_spark.jobs.imports.store import BUCKETS, ImportStore, KnownRow, Place, Progress
 from starling_spark.lineage.datasets import Flow
-from starling_spark.lineage.runs import OFF, Lineage
+from starling_spark.lineage.runs import OFF, Lineage, RunLineage
 
 _ROWS = "rows"
-"""The name of a database's first part in the progress; the others are `rows-1` and so on."""
+"""The name of the first part of a database or an Iceberg table in the progress; the others are `rows-1` and so on."""
 _DELETED = "deleted"
 """The same of rows that are gone."""
 _NOTHING_DELETED = {"traits": "no trait was set to null", "lists": "no user was removed", "catalog": "no product was removed"}
@@ -51,10 +53,11 @@ class FileTask(NamedTuple):
 
 
 class Databases(NamedTuple):
-    """The databases that may be read, and what decrypts their passwords."""
+    """The databases and the Iceberg tables that may be read, and what decrypts the passwords of databases."""
 
     access: JdbcAccess = JdbcAccess()
     sealer: Sealer = Sealer()
+    iceberg: IcebergAccess = IcebergAccess()
 
 
 class Outputs(NamedTuple):
@@ -103,7 +106,7 @@ class ImportJob:
             place, request = waiting[0]
             with self._outputs.lineage.run(job_of(place, request), partial(self._flow, request), is_stopping) as lineage:
                 try:
-                    state, message = self._run(place, request)
+                    state, message = self._run(place, request, lineage)
                 except (Postponed, Py4JJavaError) as error:
                     if is_stopping():
                         lineage.abort()
@@ -132,14 +135,14 @@ class ImportJob:
         rows = sum(one.accepted for one in self._store.progress(place).values())
         return Flow((), tuple(one._replace(rows=rows) for one in outputs_of(request, self._outputs.brokers)))
 
-    def _run(self, place: Place, request: ImportRequest) -> tuple[str, str | None]:
+    def _run(self, place: Place, request: ImportRequest, lineage: RunLineage) -> tuple[str, str | None]:
         if not self._store.set_state(place, RUNNING):
             return RUNNING, None  # cancelled in between
         target = self._target(place.workspace)
         if (problem := target.problem(request)) is not None:
             return FAILED, problem
-        if request.jdbc is not None:
-            return self._run_database(place, request, target)
+        if request.source is not None:
+            return self._run_table(place, request, target, lineage)
         try:
             files = found_files(request.uri, request.format, self._roots)
         except UnusableFile as error:
@@ -155,18 +158,24 @@ class ImportJob:
         names = {file.name for file in files}
         return _ended({name: one for name, one in self._store.progress(place).items() if name in names})
 
-    def _run_database(self, place: Place, request: ImportRequest, target: Target) -> tuple[str, str | None]:
+    def _run_table(self, place: Place, request: ImportRequest, target: Target, lineage: RunLineage) -> tuple[str, str | None]:
         """Read the rows again: those that a run that was killed has sent have the same message ids."""
-        assert request.jdbc is not None  # noqa: S101 - the caller has checked it
-        has_cursor = request.jdbc.cursor_column is not None
+        assert request.source is not None  # noqa: S101 - the caller has checked it
+        has_cursor = request.source.cursor_column is not None
         last = self._store.cursor(place) if has_cursor else None
         seen_at_ms = wall_clock_ms() if request.finds_deletions() else None
         self._store.forget_run(place)
+        snapshot: str | None = None
         try:
-            password = request.jdbc.password
-            if password is not None:
-                password = self._databases.sealer.open(password, SecretPlace(*password_place(*place)))
-            rows = opened_rows(self._spark, request, password, last, self._databases.access)
+            if request.format == "iceberg":
+                table = IcebergTable(self._spark, request, self._databases.iceberg)
+                snapshot = self._pinned(place, table)
+                lineage.knows(partial(table.flow, snapshot))
+                if snapshot == self._store.last_snapshot(place):
+                    return DONE, None  # every row of it is imported
+                rows = table.rows(snapshot, last)
+            else:
+                rows = self._rows_of_database(place, request, last)
             if _has_one_writer(request):
                 rows = rows._replace(frame=rows.frame.coalesce(1))
             results = self._read(rows, partial(_run_part, target, place, request, seen_at_ms, rows.text_columns))
@@ -181,21 +190,41 @@ class ImportJob:
         if state != DONE or not all(one.complete for one in files.values()):
             return state, message
         if seen_at_ms is not None:
-            return self._run_deletions(place, request, target, seen_at_ms)
-        if has_cursor:
+            state, message = self._run_deletions(place, request, target, seen_at_ms)
+        elif has_cursor:
             position = greatest(one for one in (last, *(result.cursor for result in results)) if one is not None)
             if position is not None:
                 self._store.set_cursor(place, position)
+        if snapshot is not None and state == DONE:
+            # A rejected row is tried again in the next run.
+            is_imported = not any(one.rejected for one in self._store.progress(place).values())
+            self._store.set_last_snapshot(place, snapshot if is_imported else None)
         return state, message
+
+    def _pinned(self, place: Place, table: IcebergTable) -> str:
+        """Return the snapshot of the run: a run that was interrupted goes on with its own."""
+        pinned = self._store.pinned(place)
+        if pinned is None:
+            pinned = table.snapshot()
+            self._store.pin(place, pinned)
+        return pinned
+
+    def _rows_of_database(self, place: Place, request: ImportRequest, last: str | None) -> TableRows:
+        """Return the rows of a database. Raises: UnusableFile, SourceUnavailable, Unreadable."""
+        assert request.jdbc is not None  # noqa: S101 - the import has the format jdbc
+        password = request.jdbc.password
+        if password is not None:
+            password = self._databases.sealer.open(password, SecretPlace(*password_place(*place)))
+        return opened_rows(self._spark, request, password, last, self._databases.access)
 
     def _run_deletions(self, place: Place, request: ImportRequest, target: Target, seen_at_ms: int) -> tuple[str, str | None]:
         """Set the traits of the rows to null, or remove their users, that this run, which has read all rows, has not read."""
-        assert request.jdbc is not None  # noqa: S101 - the caller has checked it
+        assert request.source is not None  # noqa: S101 - the caller has checked it
         context = self._spark.sparkContext
         stored = context.parallelize(range(BUCKETS), context.defaultParallelism).flatMap(partial(_stored_rows, target, place))
         counts = stored.map(lambda row: presence_of(row[1], seen_at_ms)).countByValue()
         gone, left = counts["gone"], counts["present"]
-        if gone > left and request.jdbc.deletions != "any":
+        if gone > left and request.source.deletions != "any":
             nothing = _NOTHING_DELETED[request.kind]
             return FAILED, (
                 f"all rows were imported, but {gone} are gone and {left} are left, so {nothing}: correct the "
@@ -217,7 +246,7 @@ class ImportJob:
             return FAILED, reason
         return _ended(self._store.progress(place))
 
-    def _read(self, rows: JdbcRows, run: Callable[[Iterable[pa.RecordBatch]], Iterable[pa.RecordBatch]]) -> list["TaskResult"]:
+    def _read(self, rows: TableRows, run: Callable[[Iterable[pa.RecordBatch]], Iterable[pa.RecordBatch]]) -> list["TaskResult"]:
         """Run the tasks. Raises: UnusableFile, SourceUnavailable."""
         try:
             return [TaskResult(*row) for row in rows.frame.mapInArrow(run, _RESULT).collect()]
@@ -251,7 +280,7 @@ class TaskResult(NamedTuple):
 
 
 StoredRow: TypeAlias = tuple[bytes, KnownRow]
-"""A row of a database by its id."""
+"""A row of a database or a table by its id."""
 
 
 def _refused(results: Iterable[TaskResult]) -> str | None:
@@ -339,13 +368,13 @@ def _run_part(
     text_columns: Mapping[str, str],
     batches: Iterable[pa.RecordBatch],
 ) -> Iterator[pa.RecordBatch]:
-    """Import the rows of one partition of a database in a worker of Spark. Shape: one record with the fields of `TaskResult`."""
+    """Import the rows of one partition of a table in a worker of Spark. Shape: one record with the fields of `TaskResult`."""
     context = TaskContext.get()
     part = 0 if context is None else context.partitionId()
     name = f"{_ROWS}-{part}" if part else _ROWS
     store = ImportStore(_database(target.cassandra))
     inner = RowMapper(request, place.workspace, name)
-    cursor = None if request.jdbc is None else request.jdbc.cursor_column
+    cursor = None if request.source is None else request.source.cursor_column
     mapper = None if cursor is None else CursorMapper(inner, place, cursor)
 
     def run(sender: RowSender) -> None:

@@ -7,16 +7,20 @@ from pydantic import Field, SecretStr, field_validator
 
 from starling_common.settings import Cassandra, SecretKeys
 from starling_spark.jobs.imports.jdbc import SHIPPED
-from starling_spark.session.settings import SparkSettings
+from starling_spark.lakehouse.settings import LakeSettings
 
 
-class ImportSettings(SparkSettings):
+class ImportSettings(LakeSettings):
     """Settings of `python -m starling_spark.jobs.imports`."""
 
     cassandra: Cassandra
     secrets: SecretKeys = SecretKeys()
     spark_jars: Annotated[
-        str, Field(description="paths of the jars of JDBC drivers, separated as in PATH or by commas; files need none")
+        str,
+        Field(description="paths of the jars of JDBC drivers and of Iceberg, separated as in PATH or by commas; files need none"),
+    ] = ""
+    lake_warehouse: Annotated[
+        str, Field(description="warehouse of the catalog whose Iceberg tables may be imported; empty: no catalog")
     ] = ""
     checkpoint_dir: Annotated[str, Field(description="has no effect: Cassandra contains the progress of this job")] = "."
     imports_ingest_url: Annotated[
@@ -49,6 +53,14 @@ class ImportSettings(SparkSettings):
             examples=["mariadb=org.mariadb.jdbc.Driver"],
         ),
     ] = ""
+    imports_iceberg_tables: Annotated[
+        str,
+        Field(
+            description="Iceberg tables with their namespace, or namespaces, that imports may read, comma separated; empty: none. "
+            "Never those of the lake",
+            examples=["crm,shop.products"],
+        ),
+    ] = ""
     allow_private_addresses: Annotated[bool, Field(description="read databases in private networks too")] = False
 
     @field_validator("imports_jdbc_drivers")
@@ -71,7 +83,15 @@ class ImportSettings(SparkSettings):
 
     def roots(self) -> list[str]:
         """Return the permitted URIs."""
-        return [root for part in self.imports_roots.split(",") if (root := part.strip())]
+        return _parts(self.imports_roots)
+
+    def iceberg_tables(self) -> tuple[str, ...]:
+        """Return the permitted Iceberg tables and namespaces."""
+        return tuple(_parts(self.imports_iceberg_tables))
+
+
+def _parts(text: str) -> list[str]:
+    return [found for part in text.split(",") if (found := part.strip())]
 
 
 def write_keys(keys: SecretStr) -> dict[str, str]:

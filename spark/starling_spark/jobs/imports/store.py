@@ -1,4 +1,4 @@
-"""Adapter: imports, their progress by file, rejected rows, and the rows of databases, in Cassandra.
+"""Adapter: imports, their progress by file, rejected rows, and the rows of databases and Iceberg tables, in Cassandra.
 
 Every method may raise DatabaseUnavailable.
 """
@@ -43,6 +43,10 @@ _BUCKET: Final = (
     "SELECT row_id, version, digest, sent, seen_at_ms, user_id, traits FROM {ks}.import_source_rows "
     "WHERE workspace = ? AND key = ? AND bucket = ?"
 )
+_PIN: Final = "UPDATE {ks}.imports SET snapshot = ? WHERE workspace = ? AND key = ? IF state = ?"
+_PINNED: Final = "SELECT snapshot FROM {ks}.imports WHERE workspace = ? AND key = ?"
+_LAST: Final = "SELECT snapshot FROM {ks}.import_cursors WHERE workspace = ? AND key = ?"
+_SET_LAST: Final = "INSERT INTO {ks}.import_cursors (workspace, key, snapshot) VALUES (?, ?, ?)"
 _CURSOR: Final = "SELECT position FROM {ks}.import_cursors WHERE workspace = ? AND key = ?"
 _PAGE_ROWS: Final = 5_000
 BUCKETS: Final = 256
@@ -71,7 +75,7 @@ class Progress(NamedTuple):
 
 
 class KnownRow(NamedTuple):
-    """A row of a database as it was sent last. `version`: the number of its changes; `sent`: it was acknowledged.
+    """A row of a database or a table as it was sent last. `version`: the number of its changes; `sent`: it was acknowledged.
 
     `digest`: empty once the row is gone. `seen_at_ms`: the run that read the row last; `user_id`: the user, or the product of the
     catalog; `traits`: the names that were sent of it.
@@ -145,6 +149,24 @@ class ImportStore:
             for row in page:
                 yield row.pop("row_id"), KnownRow(**row)
 
+    def pin(self, place: Place, snapshot: str) -> None:
+        """Store the snapshot that a run reads. Only a new run has none; a cancelled one is left as it is."""
+        self._database.write_if(_PIN, (snapshot, *place, RUNNING))
+
+    def pinned(self, place: Place) -> str | None:
+        """Return the snapshot of a run that was interrupted."""
+        rows = self._database.read_serially(_PINNED, place)
+        return rows[0]["snapshot"] if rows else None
+
+    def last_snapshot(self, place: Place) -> str | None:
+        """Return the snapshot of which every row is imported; None without one."""
+        rows = self._database.read(_LAST, place)
+        return rows[0]["snapshot"] if rows else None
+
+    def set_last_snapshot(self, place: Place, snapshot: str | None) -> None:
+        """Store the snapshot of which every row is imported."""
+        self._database.write(_SET_LAST, (*place, snapshot))
+
     def cursor(self, place: Place) -> str | None:
         """Return the greatest cursor of the last complete run."""
         rows = self._database.read(_CURSOR, place)
@@ -157,7 +179,4 @@ class ImportStore:
 
 def _request(text: str, deletions: str | None) -> ImportRequest:
     """Return a stored request. `deletions`: those of this run alone, if other ones."""
-    request = msgspec.json.decode(text, type=ImportRequest)
-    if deletions is None or request.jdbc is None:
-        return request
-    return msgspec.structs.replace(request, jdbc=msgspec.structs.replace(request.jdbc, deletions=deletions))
+    return msgspec.json.decode(text, type=ImportRequest).with_deletions(deletions)

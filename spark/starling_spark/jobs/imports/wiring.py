@@ -5,11 +5,13 @@ from contextlib import contextmanager
 
 from starling_common.cassandra.database import Database
 from starling_common.sealing import Sealer
+from starling_spark.jobs.imports.iceberg import IcebergAccess
 from starling_spark.jobs.imports.jdbc import JdbcAccess
 from starling_spark.jobs.imports.job import Databases, ImportJob, Outputs
 from starling_spark.jobs.imports.sending import Target
 from starling_spark.jobs.imports.settings import ImportSettings, api_tokens, drivers, write_keys
 from starling_spark.jobs.imports.store import ImportStore
+from starling_spark.lakehouse.iceberg import iceberg_config
 from starling_spark.session.lineage import opened_lineage
 from starling_spark.session.spark import open_session
 
@@ -37,11 +39,13 @@ def import_job(settings: ImportSettings) -> Iterator[ImportJob]:
 
     database = Database(settings.cassandra)
     access = JdbcAccess(drivers(settings.imports_jdbc_drivers), settings.allow_private_addresses)
-    spark = open_session("imports", settings, _SMALL_BATCHES)
+    iceberg = IcebergAccess(settings.iceberg_tables(), settings.lake_namespace, bool(settings.lake_warehouse))
+    catalog = iceberg_config(settings) if iceberg.tables and iceberg.has_catalog else {}
+    spark = open_session("imports", settings, {**_SMALL_BATCHES, **catalog})
     try:
         with opened_lineage(settings) as lineage:
             outputs = Outputs(settings.kafka.brokers, lineage)
-            yield ImportJob(spark, ImportStore(database), target, settings.roots(), Databases(access, sealer), outputs)
+            yield ImportJob(spark, ImportStore(database), target, settings.roots(), Databases(access, sealer, iceberg), outputs)
     finally:
         spark.stop()
         database.close()

@@ -38,8 +38,8 @@ class ImportGroup(TyperGroup):
 imports_app = typer.Typer(
     cls=ImportGroup,
     no_args_is_help=True,
-    help="Import files and databases. `run` and the commands beside it use the Spark job, on the local instance or the "
-    "installation of --url or --context. `starling import FILE --format …` sends a history file to the ingest API of the "
+    help="Import files, databases and Iceberg tables. `run` and the commands beside it use the Spark job, on the local instance or "
+    "the installation of --url or --context. `starling import FILE --format …` sends a history file to the ingest API of the "
     "local instance.",
 )
 imports_app.command(_HISTORY)(import_file)
@@ -154,8 +154,8 @@ def import_database(
     timeout: Timeout = None,
     data_dir: DataDir = None,
 ) -> None:
-    """Import a table or a query of a database by JDBC. The same command later imports what is new or changed since then,
-    and sets the schedule that the file then has.
+    """Import a table or a query of a database by JDBC, or an Iceberg table. The same command later imports what is new or changed
+    since then, and sets the schedule that the file then has.
 
     The password of the first time is stored encrypted; a later one replaces it.
     """
@@ -172,7 +172,7 @@ def import_database(
     else:
         if (schedule := new_schedule(document, stored)) is not None:
             api.schedule_import(key, schedule)
-        api.repeat_import(key, document["jdbc"].get("password"), any_deletions=any_deletions)
+        api.repeat_import(key, document.get("jdbc", {}).get("password"), any_deletions=any_deletions)
     print_line(key)
     if wait:
         _wait(api, key, seconds, data_dir)
@@ -290,7 +290,7 @@ def _wait(api: ApiClient, key: str, seconds: float | None, data_dir: Path | None
 
 def _summary(found: Mapping[str, Any]) -> str:
     counts = f"rows read {found['rows_done']:,}, sent {found['accepted']:,}, rejected {found['rejected']:,}"
-    if found.get("format") == "jdbc":
+    if found.get("format") in {"jdbc", "iceberg"}:
         counts += f", unchanged {found['rows_done'] - found['accepted'] - found['rejected']:,}"
     if found.get("next_run_at") is not None:
         counts += f", next run {found['next_run_at']}"

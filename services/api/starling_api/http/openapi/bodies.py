@@ -64,10 +64,10 @@ _IMPORT: Final[Schema] = {
     "key": {"type": "string", "pattern": "^[a-z][a-z0-9_-]{0,63}$"},
     "uri": {
         "type": "string",
-        "pattern": "^((file|s3a?|gs)|jdbc:[a-z][a-z0-9]*)://",
-        "description": "A file, a directory with files of the format, or a database such as jdbc:postgresql://host:5432/database",
+        "pattern": "^((file|s3a?|gs|jdbc:[a-z][a-z0-9]*)://|iceberg:)",
+        "description": "File, directory, database such as jdbc:postgresql://host/database, or iceberg:namespace.table",
     },
-    "format": {"enum": ["csv", "parquet", "jsonl", "jdbc"]},
+    "format": {"enum": ["csv", "parquet", "jsonl", "jdbc", "iceberg"]},
     "kind": {"enum": ["events", "traits", "accounts", "lists", "catalog"]},
     "user_column": {"type": ["string", "null"], "description": "Column with the user ids; all kinds but catalog need it"},
     "product_column": {"type": ["string", "null"], "description": "With catalog: column with the product ids"},
@@ -75,28 +75,29 @@ _IMPORT: Final[Schema] = {
     "list_key": {"type": ["string", "null"], "description": "With lists: the list to which the users are added"},
     "event": {"type": ["string", "null"], "description": "Name of all events; or give event_column"},
     "event_column": {"type": ["string", "null"], "description": "Column with the names of the events"},
-    "time_column": {"type": ["string", "null"], "description": "Column with the times, in ISO 8601; else the time of the import"},
+    "time_column": {"type": ["string", "null"], "description": "Column with times in ISO 8601; else that of the import"},
     "id_column": {
         "type": ["string", "null"],
-        "description": "Column with a unique id of the row; else file, row and content. jdbc needs it",
+        "description": "Column with a unique id of the row; jdbc and iceberg need it",
     },
     "columns": {
         "type": ["object", "null"],
         "additionalProperties": {"type": "string", "pattern": r"^(properties|traits|product)\.[^.]+$"},
-        "description": "Column -> field, such as properties.revenue; null: every other column, under its own name",
+        "description": "Column -> field, such as properties.revenue; null: all others, by their names",
     },
     "delimiter": {"type": "string", "minLength": 1, "maxLength": 1, "description": "Of CSV"},
     "max_rejects": {
         "type": "integer",
         "minimum": 0,
         "maximum": 1_000_000,
-        "description": "A file, or a task of jdbc, with more ends the import as failed",
+        "description": "A file, or a task, with more ends the import as failed",
     },
     "jdbc": {"anyOf": [{"$ref": f"{_COMPONENTS}JdbcSource"}, {"type": "null"}], "description": "With the format jdbc"},
+    "iceberg": {"anyOf": [{"$ref": f"{_COMPONENTS}IcebergSource"}, {"type": "null"}], "description": "Default: mode full"},
     "schedule": {
         "type": ["string", "null"],
         "maxLength": MAX_SCHEDULE_CHARACTERS,
-        "description": "When an import of jdbc runs again: minute, hour, day, month and weekday of cron, such as 15 * * * *",
+        "description": "When jdbc or iceberg runs again: five fields of cron, such as 15 * * * *",
     },
     "timezone": {"type": ["string", "null"], "description": "Of the schedule, such as Europe/Berlin; else that of the workspace"},
 }
@@ -114,6 +115,10 @@ _JDBC: Final[Schema] = {
         "enum": ["guarded", "any", "none"],
         "description": "Traits of rows that are gone are set to null, or users or products removed; guarded: unless most are gone",
     },
+}
+_ICEBERG: Final[Schema] = {
+    name: {word: value for word, value in _JDBC[name].items() if word != "description"}
+    for name in ("mode", "cursor_column", "deletions")
 }
 
 
@@ -167,18 +172,19 @@ def body_schemas() -> dict[str, Schema]:
             {**fields, **condition, **read_only()},
             ["where"],
         ),
-        "ImportRequest": _body("Files, or rows of a database, to import", _IMPORT, ["key", "uri", "format", "kind"]),
+        "ImportRequest": _body("Files or rows to import", _IMPORT, ["key", "uri", "format", "kind"]),
         "JdbcSource": _body("A table or a query of a database", _JDBC, ["user"]),
+        "IcebergSource": _body("How an Iceberg table is read: as JdbcSource", _ICEBERG, []),
         "ImportRepetition": _body(
             "A repetition",
             {
                 "password": {"type": "string", "writeOnly": True, "description": "A new one"},
-                "deletions": {"enum": ["any"], "description": "Of this run alone: as jdbc/deletions"},
+                "deletions": {"enum": ["any"], "description": "Of this run alone"},
             },
             [],
         ),
         "ImportSchedule": _body(
-            "When an import of a database runs again",
+            "When an import runs again",
             {name: _IMPORT[name] for name in ("schedule", "timezone")},
             ["schedule"],
         ),

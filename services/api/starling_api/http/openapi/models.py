@@ -147,7 +147,7 @@ class ImportSummaryModel(BaseModel):
 
     key: str
     uri: str
-    format: Literal["csv", "parquet", "jsonl", "jdbc"]
+    format: Literal["csv", "parquet", "jsonl", "jdbc", "iceberg"]
     kind: Literal["events", "traits", "accounts", "lists", "catalog"]
     user_column: str | None = None
     product_column: str | None = None
@@ -161,6 +161,7 @@ class ImportSummaryModel(BaseModel):
     delimiter: str | None = None
     max_rejects: int | None = None
     jdbc: dict[str, Any] | None = Field(None, description="The password is ***")
+    iceberg: dict[str, Any] | None = None
     schedule: str | None = Field(None, description="Five fields of cron")
     timezone: str | None = Field(None, description="Of the schedule")
     next_run_at: str | None = Field(None, description="Next time of the schedule")
@@ -173,8 +174,8 @@ class ImportSummaryModel(BaseModel):
 class ImportFileModel(BaseModel):
     """Progress of one file of an import."""
 
-    file: str = Field(description="Path below the URI; with jdbc: rows, or a part such as rows-3, and deleted")
-    rows_done: int = Field(description="Rows that were read; with jdbc unchanged ones too")
+    file: str = Field(description="Path below the URI; of a table rows, or a part such as rows-3, and deleted")
+    rows_done: int = Field(description="Rows read; of a table unchanged ones too")
     accepted: int
     rejected: int
     complete: bool
@@ -184,8 +185,8 @@ class ImportFileModel(BaseModel):
 class ImportModel(ImportSummaryModel):
     """One import with its progress."""
 
-    rows_done: int = Field(description="Rows that were read; with jdbc unchanged ones too")
-    accepted: int = Field(description="Rows that were accepted; a repetition has no further effect")
+    rows_done: int = Field(description="Rows read; of a table unchanged ones too")
+    accepted: int = Field(description="Rows accepted; a repetition has no further effect")
     rejected: int
     files: list[ImportFileModel]
 
