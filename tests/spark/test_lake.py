@@ -3,28 +3,33 @@
 import json
 import time
 import uuid
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
 import psycopg
 import pytest
 from google.protobuf import json_format
+from prometheus_client import CollectorRegistry
 from pydantic import SecretStr
+from pyspark.errors import AnalysisException
 from pyspark.sql import DataFrame, SparkSession
 
 from starling_common.kafka.topics import BEHAVIOUR
+from starling_common.telemetry.metrics import Metrics
 from starling_common.wire import Item, RegistryUnavailable
 from starling_local.postgres import USER, postgres
 from starling_spark.jobs.lake.batches import LakeWriter, Source
 from starling_spark.jobs.lake.by_rows import by_rows
 from starling_spark.kafka.sources import RECORDS
+from starling_spark.lakehouse.access import upkeep_of
 from starling_spark.lakehouse.data_files import RecordsGone
 from starling_spark.lakehouse.fence import LakeFenced
 from starling_spark.lakehouse.iceberg import COMMITS, Lake, LakePositionLost, iceberg_config
 from starling_spark.lakehouse.maintenance import Compaction, Retention, maintain
 from starling_spark.lakehouse.pinned import Pinning, pinned
 from starling_spark.lakehouse.schema.tables import QUARANTINE
+from tests.lineage_receiver import places, sent_lineage
 from tests.spark.conftest import lake_settings
 from tests.spark.lake_rig import ITEM, PAGE, RECEIVED_AT, TRACK, USED, Registered, Rig, received, writer_of
 
@@ -341,6 +346,33 @@ def test_upkeep_keeps_every_row_and_the_position(rig: Rig) -> None:
     assert rig.about("behaviour_events", "snapshots").count() < 13
     assert rig.lake.position("behaviour_events") == {(BEHAVIOUR, 0): 13}
     assert [row.name for row in rig.rows("behaviour_events")] == list("ABCDEFGHIJKLM")
+
+
+def test_upkeep_reports_its_runs(rig: Rig, tmp_path: Path) -> None:
+    rig.write(rig.event("A"))
+    settings = lake_settings(tmp_path)
+    Path(settings.lake_warehouse).mkdir()  # for the lock of its readers
+    before = rig.lake.snapshot("behaviour_events")
+    with sent_lineage(settings) as (lineage, receiver):
+        upkeep = upkeep_of(rig.lake, USED, settings, Metrics(CollectorRegistry()), lineage)
+        upkeep()
+        rig.lake.drop(USED[0].name)
+        with pytest.raises(AnalysisException):
+            upkeep()
+    start, end, _, failed = receiver.events()
+    assert [one["eventType"] for one in (start, end, failed)] == ["START", "COMPLETE", "FAIL"]
+    assert {one["job"]["name"] for one in receiver.events()} == {"lake_upkeep"}
+    tables = [*(table.name for table in USED), QUARANTINE]
+    assert [name.rpartition("/")[2] for _, name in places(end["inputs"])] == tables
+    assert places(end["inputs"]) == places(end["outputs"])
+    assert _version(end["inputs"], "behaviour_events") == str(before)
+    assert _version(end["outputs"], "behaviour_events") == str(rig.lake.snapshot("behaviour_events"))
+    assert "TABLE_OR_VIEW_NOT_FOUND" in failed["run"]["facets"]["errorMessage"]["message"]
+
+
+def _version(datasets: Sequence[Mapping[str, Any]], table: str) -> str:
+    [found] = [one["facets"]["version"]["datasetVersion"] for one in datasets if one["name"].endswith(f"/{table}")]
+    return str(found)
 
 
 def test_a_table_that_lost_its_position_is_not_appended_to(rig: Rig) -> None:

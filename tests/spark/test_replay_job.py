@@ -2,8 +2,10 @@
 and output topics."""
 
 from collections.abc import Callable, Iterator, Mapping
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
+from urllib.parse import urlsplit
 
 import pytest
 from pyspark.errors import AnalysisException
@@ -11,6 +13,7 @@ from pyspark.sql import SparkSession
 
 from starling_common.kafka.topics import BEHAVIOUR, MEMBERSHIP, PROFILE, SEGMENT_DEFINITIONS
 from starling_common.settings import Clock, Kafka, SchemaRegistry
+from starling_spark.history.past import FIELDS
 from starling_spark.jobs.replay.comparison.diff import diff, diff_profiles
 from starling_spark.jobs.replay.job import ReplayNotFound, read_manifest, replay
 from starling_spark.jobs.replay.place import TOPICS, ReplayContext
@@ -18,6 +21,7 @@ from starling_spark.jobs.replay.settings import ReplaySettings
 from starling_spark.jobs.replay.wiring import located, replay_wire
 from starling_spark.lakehouse.iceberg import Lake
 from tests.conftest import Stack
+from tests.lineage_receiver import LineageReceiver, places, rows_of, sent_lineage
 from tests.spark.conftest import spark_settings
 from tests.spark.history import at, happened
 from tests.spark.topics import Topics
@@ -67,10 +71,13 @@ def test_the_life_of_a_replay(spark: SparkSession, topics: Topics, tmp_path: Pat
     place = _place(spark, topics, lake, tmp_path)
     with pytest.raises(ReplayNotFound):
         read_manifest(place, NAME)
-    made = replay(place, NAME, at(46))
+    with sent_lineage(place.settings) as (lineage, receiver):
+        reporting = replace(place, lineage=lineage)
+        made = replay(reporting, NAME, at(46))
+        with pytest.raises(AnalysisException, match="already exists"):
+            replay(reporting, NAME, at(70))
+    _its_runs_are_reported(place, receiver, made.people)
     assert (made.unreadable, made.people, read_manifest(place, NAME)) == (1, len(history.known_at(at(46))), made)
-    with pytest.raises(AnalysisException, match="already exists"):
-        replay(place, NAME, at(70))
     _, found = diff(place, NAME)
     assert [one for one in found if not one.is_none] == []
     profiles = diff_profiles(place, made)
@@ -86,6 +93,22 @@ def test_the_life_of_a_replay(spark: SparkSession, topics: Topics, tmp_path: Pat
     assert [(one.segment, one.only_live, one.only_replayed, list(one.examples)) for one in found if not one.is_none] == [
         (segment, 1, 0, ["zoe"])
     ]
+
+
+def _its_runs_are_reported(place: ReplayContext, receiver: LineageReceiver, people: int) -> None:
+    start, end, _, failed = receiver.events()
+    assert [one["eventType"] for one in receiver.events()] == ["START", "COMPLETE", "START", "FAIL"]
+    assert {one["job"]["name"] for one in receiver.events()} == {"replay"}
+    topics = [(f"kafka://{place.settings.kafka.brokers}", place.topic(name)) for name in (*FIELDS, SEGMENT_DEFINITIONS)]
+    assert places(start["inputs"])[: len(topics)] == topics
+    assert places(end["inputs"]) == places(start["inputs"])
+    tables = {one["name"].rpartition("/")[2]: one["facets"] for one in end["inputs"][len(topics) :]}
+    assert place.lake is not None
+    versions = {table: str(place.lake.snapshot(table)) for table in ("behaviour_events", "profile_changes", "delivery_reports")}
+    assert {table: facets["version"]["datasetVersion"] for table, facets in tables.items()} == versions
+    directory = Path(urlsplit(place.settings.replay_dir).path) / NAME
+    assert rows_of(end) == {str(directory / "people"): people, str(directory / "members"): None}
+    assert "AnalysisException" in failed["run"]["facets"]["errorMessage"]["message"]
 
 
 def carried() -> Callable[[str, bytes | None, Mapping[str, Any]], dict[str, Any]]:

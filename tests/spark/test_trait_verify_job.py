@@ -24,7 +24,9 @@ from starling_spark.jobs.trait_verify.wiring import verify_wire
 from starling_spark.kafka.sources import kafka_past
 from starling_spark.lakehouse.iceberg import Lake
 from starling_spark.lakehouse.schema.tables import TABLES, renamed
+from starling_spark.lineage.runs import OFF, Lineage
 from tests.conftest import Stack
+from tests.lineage_receiver import LineageReceiver, places, sent_lineage
 from tests.spark.conftest import spark_settings
 from tests.spark.topics import Topics
 from tests.unit.spark.keeping import DAY_MS, START_MS, Partition, defined
@@ -53,6 +55,7 @@ class Rig:
     def __init__(self, spark: SparkSession, topics: Topics, directory: Path) -> None:
         self.spark, self.topics = spark, topics
         self.lake: Lake | None = None
+        self.lineage: Lineage = OFF
         self.group = f"profiles-{uuid.uuid4().hex[:8]}"
         self.partition = Partition(*(defined(key, document) for key, document in DOCUMENTS.items()))
         self._done = dict.fromkeys((BEHAVIOUR, CLOCK, TRAIT_DEFINITIONS), 0)
@@ -107,7 +110,7 @@ class Rig:
         self.topics.forget(BEHAVIOUR, self._done[BEHAVIOUR])
 
     def verified(self, key: str, limit: int = 20) -> tuple[dict[str, int], list[Difference]]:
-        context = VerifyContext(self.spark, verify_wire(self.settings), self.settings, self.lake)
+        context = VerifyContext(self.spark, verify_wire(self.settings), self.settings, self.lake, lineage=self.lineage)
         found = verify(context, key, limit=limit)
         return dict(found.users), list(found.differences)
 
@@ -145,6 +148,12 @@ def _orders(number: int, start_ms: int) -> list[Happened]:
 @pytest.mark.parametrize("has_lake", [False, True])
 def test_a_wrong_value_is_found(spark: SparkSession, topics: Topics, tmp_path: Path, has_lake: bool) -> None:
     rig = Rig(spark, topics, tmp_path)
+    with sent_lineage(rig.settings) as (rig.lineage, receiver):
+        _verifications(rig, has_lake=has_lake)
+    _its_runs_are_reported(rig, receiver)
+
+
+def _verifications(rig: Rig, *, has_lake: bool) -> None:
     rig.define()
     with pytest.raises(NotVerifiable, match="published nothing yet"):
         rig.verified("revenue")
@@ -164,3 +173,22 @@ def test_a_wrong_value_is_found(spark: SparkSession, topics: Topics, tmp_path: P
     rig.happen([("u3", START_MS + 14 * DAY_MS, "Order Completed", {"revenue": 2})], START_MS + 14 * DAY_MS)
     rig.topics.flush()
     assert rig.verified("revenue") == ({"equal": 9, "in motion": 1}, [])
+
+
+def _its_runs_are_reported(rig: Rig, receiver: LineageReceiver) -> None:
+    events = receiver.events()
+    assert [one["eventType"] for one in events] == ["START", "FAIL", *["START", "COMPLETE"] * 3]
+    assert {one["job"]["name"] for one in events} == {"trait_verify"}
+    reason = "NotVerifiable: the job profiles has published nothing yet: the group"
+    assert events[1]["run"]["facets"]["errorMessage"]["message"].startswith(reason)
+    end = events[-1]
+    topics = [(f"kafka://{rig.topics.stack.brokers}", rig.topics.prefix + topic) for topic in TOPICS]
+    assert places(end["inputs"])[: len(topics)] == topics
+    tables = {one["name"].rpartition("/")[2]: one["facets"].get("version") for one in end["inputs"][len(topics) :]}
+    if rig.lake is None:
+        assert tables == {}
+    else:
+        assert list(tables) == ["behaviour_events", "profile_changes"]
+        assert tables["behaviour_events"]["datasetVersion"] == str(rig.lake.snapshot("behaviour_events"))
+        assert tables["profile_changes"] is None  # no profile has changed
+    assert end["outputs"] == []

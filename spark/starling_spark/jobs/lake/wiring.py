@@ -49,10 +49,10 @@ def run_lake(settings: LakeSettings, stopping: Event) -> None:
         source = Source(Registry(settings.registry.url), settings.registry.url)
         writer = LakeWriter(lake, tables, source, reread, partial(count_refused, metrics, "lake"))
         with_headers = not writer.open().is_directory
-        upkeep = upkeep_of(lake, tables, settings, metrics)
         names = [*(table.name for table in tables), QUARANTINE]
         topics = [topic for table in tables for topic in table.topics]
         lineage = stack.enter_context(opened_lineage(settings, metrics))
+        upkeep = upkeep_of(lake, tables, settings, metrics, lineage, stopping.is_set)
         flow = Flow(kafka_topics(settings.kafka.brokers, *topics))
         outputs = partial(table_datasets, lake, *names, versions=False)
         job = JobName("lake", is_streaming=True)

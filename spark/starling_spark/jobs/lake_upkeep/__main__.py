@@ -9,6 +9,7 @@ from starling_common.telemetry.metrics import Metrics
 from starling_spark.lakehouse.access import lake_tables, opened, upkeep_of
 from starling_spark.lakehouse.settings import LakeSettings
 from starling_spark.lakehouse.warehouse_lock import WarehouseInUse
+from starling_spark.session.lineage import opened_lineage
 
 
 def main() -> int:
@@ -16,8 +17,8 @@ def main() -> int:
     settings = LakeSettings()
     configure_logs("lake-upkeep", settings.log_level)
     try:
-        with opened(settings) as (_, lake):
-            upkeep_of(lake, lake_tables(settings), settings, Metrics(CollectorRegistry()))()
+        with opened(settings) as (_, lake), opened_lineage(settings) as lineage:
+            upkeep_of(lake, lake_tables(settings), settings, Metrics(CollectorRegistry()), lineage)()
     except WarehouseInUse as error:
         sys.stderr.write(f"lake-upkeep: {error}\n")
         return 1

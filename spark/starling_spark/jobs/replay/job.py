@@ -1,6 +1,7 @@
 """Edge: one replay, from the event topics into its own tables."""
 
 import time
+from functools import partial
 from typing import Any
 
 import msgspec
@@ -10,14 +11,16 @@ from starling_common.kafka.topics import SEGMENT_DEFINITIONS
 from starling_common.settings import Clock
 from starling_common.telemetry.logs import log
 from starling_common.time.instants import format_instant, wall_clock_ms
-from starling_spark.history.past import of_users, reached, timed
+from starling_spark.history.past import FIELDS, of_users, reached, timed
 from starling_spark.history.refused import RefusedRecords
 from starling_spark.jobs.replay.fold.states import states
 from starling_spark.jobs.replay.manifest import Manifest, segments, setting
 from starling_spark.jobs.replay.place import ReplayContext
-from starling_spark.jobs.replay.reading import all_past
+from starling_spark.jobs.replay.reading import all_past, past_tables
 from starling_spark.kafka.decoding import Reading, decoded
 from starling_spark.kafka.sources import kafka_past
+from starling_spark.lineage.datasets import Dataset, Flow, files, kafka_topics
+from starling_spark.lineage.runs import JobName
 
 
 class ReplayNotFound(Exception):
@@ -35,7 +38,15 @@ def replay(context: ReplayContext, name: str, until_ms: int, *, overwrite: bool 
     """
     if context.settings.clock is Clock.WALL and until_ms > wall_clock_ms():
         raise InTheFuture(f"{format_instant(until_ms)} has not come yet")
-    mode, began = "overwrite" if overwrite else "errorifexists", time.monotonic()
+    with context.lineage.run(JobName("replay"), partial(_flow, context, name)) as run:
+        run.computes(until_ms)
+        made = _replayed(context, name, until_ms, "overwrite" if overwrite else "errorifexists")
+        run.knows(partial(_flow, context, name, made))
+    return made
+
+
+def _replayed(context: ReplayContext, name: str, until_ms: int, mode: str) -> Manifest:
+    began = time.monotonic()
     past = timed(all_past(context), context.settings.clock).cache()
     try:
         ends = reached(past, until_ms, context.settings.clock)
@@ -85,3 +96,11 @@ def _members(people: DataFrame) -> DataFrame:
     return people.select("workspace", "user_id", functions.explode("memberships").alias("one")).select(
         "workspace", "one.segment_key", "user_id", "one.segment_version", "one.entered_ms"
     )
+
+
+def _flow(context: ReplayContext, name: str, made: Manifest | None = None) -> Flow:
+    """Return what a replay reads and writes. `made`: None before it is complete, when the run may not have read a table yet."""
+    topics = kafka_topics(context.settings.kafka.brokers, *[context.topic(topic) for topic in (*FIELDS, SEGMENT_DEFINITIONS)])
+    people = files(context.table(name, "people"))._replace(rows=None if made is None else made.people)
+    outputs: tuple[Dataset, ...] = (people, files(context.table(name, "members")))
+    return Flow((*topics, *past_tables(context, versions=made is not None)), outputs)

@@ -10,6 +10,7 @@ from starling_spark.history.past import FIELDS
 from starling_spark.jobs.replay.settings import ReplaySettings
 from starling_spark.kafka.codec import Wire
 from starling_spark.lakehouse.iceberg import Lake
+from starling_spark.lineage.runs import OFF, Lineage
 
 TOPICS: Final = (*FIELDS, SEGMENT_DEFINITIONS, MEMBERSHIP, MEMBERSHIP_STATE)
 """The topics that this job reads."""
@@ -23,6 +24,7 @@ class ReplayContext:
     wire: Wire
     settings: ReplaySettings
     lake: Lake | None = None
+    lineage: Lineage = OFF
 
     def topic(self, name: str) -> str:
         """Return the name of a topic in this installation."""

@@ -15,7 +15,9 @@ from starling_spark.kafka.columns import columns_of
 from starling_spark.kafka.decoding import Reading, decoded
 from starling_spark.kafka.groups import GroupOffsets
 from starling_spark.kafka.sources import kafka_past
-from starling_spark.lakehouse.in_force import EVENT_TABLES, PAST_TABLES, EventRows, event_rows
+from starling_spark.lakehouse.in_force import EVENT_TABLES, PAST_TABLES, EventRows, corrected, event_rows
+from starling_spark.lakehouse.lineage import table_datasets
+from starling_spark.lineage.datasets import Dataset
 
 _CARRIED: Final[Mapping[str, tuple[str, ...]]] = {**FIELDS, BEHAVIOUR: (*FIELDS[BEHAVIOUR], "traits")}
 """Topic -> fields to read, with the profile of every event."""
@@ -28,6 +30,15 @@ _GROUP: Final = "starling-replay"
 def all_past(context: ReplayContext) -> DataFrame:
     """Return `past.PAST` of every topic, from the event tables in force. Raises: KafkaException, LakePositionLost."""
     return reduce(DataFrame.unionByName, [_past_of(context, topic, FIELDS[topic], in_force=True) for topic in FIELDS])
+
+
+def past_tables(context: ReplayContext, *, versions: bool) -> tuple[Dataset, ...]:
+    """Return the tables of the lake that `all_past` reads. `versions`: with the snapshots of the run."""
+    if context.lake is None:
+        return ()
+    own, now = table_datasets(context.lake, *PAST_TABLES.values(), versions=versions), corrected(context.lake)
+    others = () if now is None else table_datasets(context.lake.sibling(now.name), *EVENT_TABLES.values(), versions=versions)
+    return (*own, *others)
 
 
 def live_past(context: ReplayContext) -> DataFrame:

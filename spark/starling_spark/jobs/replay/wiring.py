@@ -12,6 +12,7 @@ from starling_spark.jobs.replay.settings import ReplaySettings
 from starling_spark.kafka.codec import Wire, topic_schemas
 from starling_spark.lakehouse.iceberg import iceberg_config
 from starling_spark.lakehouse.pinned import reading
+from starling_spark.session.lineage import opened_lineage
 from starling_spark.session.spark import open_session
 
 
@@ -21,8 +22,8 @@ def opened(settings: ReplaySettings) -> Iterator[ReplayContext]:
     wire = replay_wire(settings)
     spark = open_session("replay", settings, iceberg_config(settings) if settings.lake_warehouse else {})
     try:
-        with reading(spark, settings, "replay") as lake:
-            yield ReplayContext(spark, wire, located(settings), lake)
+        with opened_lineage(settings) as lineage, reading(spark, settings, "replay") as lake:
+            yield ReplayContext(spark, wire, located(settings), lake, lineage)
     finally:
         spark.stop()
 

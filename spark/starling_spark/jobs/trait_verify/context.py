@@ -11,6 +11,7 @@ from starling_common.time.instants import wall_clock_ms
 from starling_spark.jobs.trait_verify.settings import TraitVerifySettings
 from starling_spark.kafka.codec import Wire
 from starling_spark.lakehouse.iceberg import Lake
+from starling_spark.lineage.runs import OFF, Lineage
 
 TOPICS: Final = (BEHAVIOUR, CLOCK, AGGREGATES, PROFILE, TRAIT_DEFINITIONS)
 """The topics that this job reads."""
@@ -25,6 +26,7 @@ class VerifyContext:
     settings: TraitVerifySettings
     lake: Lake | None = None
     now_ms: Callable[[], int] = wall_clock_ms
+    lineage: Lineage = OFF
 
     def topic(self, name: str) -> str:
         """Return the name of a topic in this installation."""

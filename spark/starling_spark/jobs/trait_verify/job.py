@@ -1,6 +1,7 @@
 """Edge: one run: the cut, the trait, its values by Spark, and the comparison with those published."""
 
 from collections.abc import Callable, Iterable, Iterator, Sequence
+from functools import partial
 from typing import Final
 
 import pyarrow as pa
@@ -14,9 +15,10 @@ from starling_spark.jobs.trait_verify.context import VerifyContext
 from starling_spark.jobs.trait_verify.cut import check_in_force, read_cut
 from starling_spark.jobs.trait_verify.filters import foreign_operators
 from starling_spark.jobs.trait_verify.measures import check_native, facts
-from starling_spark.jobs.trait_verify.reading import all_events, published_times, published_values, read_trait, stream_times
+from starling_spark.jobs.trait_verify.reading import all_events, flow, published_times, published_values, read_trait, stream_times
 from starling_spark.jobs.trait_verify.result import Difference, Verification
 from starling_spark.jobs.trait_verify.trait import read_sides
+from starling_spark.lineage.runs import JobName
 
 FINDINGS: Final = types.StructType(
     [types.StructField(name, types.StringType()) for name in ("user_id", "published", "computed", "state")]
@@ -29,6 +31,13 @@ def verify(context: VerifyContext, key: str, workspace: str | None = None, limit
 
     Raises: NotVerifiable, KafkaException, LakePositionLost.
     """
+    with context.lineage.run(JobName("trait_verify"), partial(flow, context, versions=False)) as run:
+        found = _verified(context, key, workspace, limit)
+        run.knows(partial(flow, context, versions=True))
+    return found
+
+
+def _verified(context: VerifyContext, key: str, workspace: str | None, limit: int) -> Verification:
     trait = read_trait(context, key, workspace)
     for measure in trait.sides:
         check_native(measure)

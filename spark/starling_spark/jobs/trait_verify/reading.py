@@ -11,7 +11,7 @@ from pyspark.sql import Column, DataFrame, functions, types
 from starling_common.kafka.topics import AGGREGATES, BEHAVIOUR, CLOCK, PROFILE, TRAIT_DEFINITIONS
 from starling_common.settings import Clock
 from starling_rules.sql.runs import PRODUCED_BY
-from starling_spark.jobs.trait_verify.context import VerifyContext
+from starling_spark.jobs.trait_verify.context import TOPICS, VerifyContext
 from starling_spark.jobs.trait_verify.cut import Cut
 from starling_spark.jobs.trait_verify.measures import EVENTS, Times
 from starling_spark.jobs.trait_verify.trait import NotVerifiable, Trait, find_trait
@@ -19,10 +19,19 @@ from starling_spark.kafka.columns import columns_of
 from starling_spark.kafka.decoding import Reading, decoded
 from starling_spark.kafka.sources import RECORDS, kafka_past, kafka_spans
 from starling_spark.lakehouse.in_force import EVENT_TABLES
+from starling_spark.lakehouse.lineage import table_datasets
+from starling_spark.lineage.datasets import Flow, kafka_topics
 
 _EVENT: Final = ("workspace", "user_id", "name", "event_time", "properties", "context", "traits")
 _CHANGE: Final = ("workspace", "user_id", "change", "changed", "traits", "received_at", "order")
 _VALUE: Final = ("workspace", "user_id", "trait_key", "trait_version", "value", "as_of", "epoch", "sequence")
+
+
+def flow(context: VerifyContext, *, versions: bool) -> Flow:
+    """Return what a run reads. It writes nothing. `versions`: with the snapshots of the lake's tables."""
+    topics = kafka_topics(context.settings.kafka.brokers, *[context.topic(topic) for topic in TOPICS])
+    tables = () if context.lake is None else table_datasets(context.lake, *EVENT_TABLES.values(), versions=versions)
+    return Flow((*topics, *tables))
 
 
 def read_trait(context: VerifyContext, key: str, workspace: str | None) -> Trait:

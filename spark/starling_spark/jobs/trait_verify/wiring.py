@@ -10,6 +10,7 @@ from starling_spark.jobs.trait_verify.settings import TraitVerifySettings
 from starling_spark.kafka.codec import Wire, topic_schemas
 from starling_spark.lakehouse.iceberg import iceberg_config
 from starling_spark.lakehouse.pinned import reading
+from starling_spark.session.lineage import opened_lineage
 from starling_spark.session.spark import open_session
 
 
@@ -19,8 +20,8 @@ def opened(settings: TraitVerifySettings) -> Iterator[VerifyContext]:
     wire = verify_wire(settings)
     spark = open_session("trait-verify", settings, iceberg_config(settings) if settings.lake_warehouse else {})
     try:
-        with reading(spark, settings, "trait-verify") as lake:
-            yield VerifyContext(spark, wire, settings, lake)
+        with opened_lineage(settings) as lineage, reading(spark, settings, "trait-verify") as lake:
+            yield VerifyContext(spark, wire, settings, lake, lineage=lineage)
     finally:
         spark.stop()
 
