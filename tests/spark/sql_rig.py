@@ -9,6 +9,7 @@ from typing import Any
 
 from pyspark.sql import SparkSession, types
 
+from starling_api.definitions.event_types import checked_statement
 from starling_api.sql.runs import RunRow
 from starling_api.sql.store import CassandraRuns
 from starling_common.cassandra.database import Database
@@ -22,7 +23,7 @@ from starling_rules.sql.runs import ScheduledSql, run_id
 from starling_spark.jobs.sql_traits import products
 from starling_spark.jobs.sql_traits.job import Limits, Place, SqlTraitJob, Stores
 from starling_spark.jobs.sql_traits.results import TABLE, Target
-from starling_spark.jobs.sql_traits.store import TRAITS, VIEWS, Computed, Run, RunStore
+from starling_spark.jobs.sql_traits.store import EVENT_TYPE_CHECKS, TRAITS, VIEWS, Computed, Run, RunStore
 from starling_spark.kafka.codec import topic_schemas
 from starling_spark.kafka.sinks import Letters
 from starling_spark.lakehouse.iceberg import Lake
@@ -83,6 +84,7 @@ class Rig:
         self.database = database
         self.queue = CassandraRuns(database)
         self.views = CassandraRuns(database, VIEWS)
+        self.event_types = CassandraRuns(database, EVENT_TYPE_CHECKS)
         self.store = RunStore(database)
         topic, dlq, listed = (topics.prefix + name for name in (AGGREGATES, DLQ, PRODUCTS))
         self.topics, url = topics, topics.stack.registry_url
@@ -119,7 +121,8 @@ class Rig:
         views: RunStore | None = None,
         lineage: Lineage = OFF,
     ) -> dict[str, int]:
-        stores = Stores(store or self.store, views or RunStore(self.database, VIEWS))
+        own = RunStore(self.database, EVENT_TYPE_CHECKS)
+        stores = Stores(store or self.store, views or RunStore(self.database, VIEWS), own)
         return dict(SqlTraitJob(self.spark, stores, self.place, limits, lineage).run(lambda: False))
 
     def row(self, key: str, workspace: str = "acme") -> RunRow:
@@ -133,6 +136,18 @@ class Rig:
 
     def view(self, key: str, workspace: str = "acme") -> RunRow:
         return next(row for row in self.views.of(workspace) if row.key == key)
+
+    def ordered_checks(self, document: dict[str, Any], version: int = 1) -> None:
+        """Queue a run of the checks of an event type, which `declared` has written."""
+        self._clock += 1
+        key, sql = document["key"], checked_statement(document)
+        before = next((row for row in self.event_types.of("acme") if row.key == key), None)
+        checks = None if sql is None else json.dumps(document["checks"])
+        run = ScheduledSql("acme", key, version, sql or "", "0 * * * *", "UTC", archived=sql is None, checks=checks)
+        assert self.event_types.queue(run, run_id("acme", key, version, self._clock), self._clock, before)
+
+    def event_type(self, key: str) -> RunRow:
+        return next(row for row in self.event_types.of("acme") if row.key == key)
 
     def list_products(self, *listed: dict[str, Any], workspace: str = "acme") -> None:
         for one in listed:

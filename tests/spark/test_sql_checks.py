@@ -3,6 +3,7 @@
 import json
 from collections.abc import Iterator
 from dataclasses import replace
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -16,7 +17,9 @@ from starling_spark.jobs.sql_traits.quality import TABLE
 from starling_spark.jobs.sql_traits.store import VIEWS
 from starling_spark.jobs.sql_traits.views import view_lake
 from tests.conftest import Stack
-from tests.spark.sql_rig import Killed, KilledStore, Rig, event, opened_rig
+from tests.lineage_receiver import places, sent_lineage
+from tests.spark.conftest import spark_settings
+from tests.spark.sql_rig import Killed, KilledStore, Rig, declared, event, opened_rig
 
 ROWS = """VALUES
   (DATE'2026-03-01', 'pro', 1, 1.5D, 2.50), (DATE'2026-03-01', 'pro', 5, CAST('NaN' AS DOUBLE), -1.25),
@@ -167,6 +170,60 @@ def test_a_failed_check_keeps_the_rows_and_the_values_of_the_run_before(rig: Rig
     [row] = [row for row in found if (row["kind"], row["rule"]) == ("view", "range")]
     assert (row["workspace"], row["key"], row["columns"], row["violations"]) == ("acme", "spent", "value", 1)
     assert (json.loads(row["bounds"]), row["observed"]) == ({"min": 0, "max": 50}, "1 to 51")
+
+
+def test_the_events_of_an_event_type_are_checked(rig: Rig, tmp_path: Path) -> None:
+    properties = [{"name": "revenue", "type": "number"}, {"name": "orderId", "type": "string"}]
+    declared(rig, "order", "Order Completed", properties)
+    document: dict[str, Any] = {
+        "key": "order", "event": "Order Completed", "properties": properties, "schedule": "0 * * * *", "within": "2d",
+        "checks": [
+            {"not_null": "revenue"},
+            {"range": {"column": "revenue", "min": 0}},
+            {"unique": ["orderid"], "severity": "warning"},
+            {"volume": {"min": 2}},
+            {"freshness": {"column": "event_time", "within": "1h"}},
+        ],
+    }  # fmt: skip
+
+    def order(day: float, revenue: object, name: str, workspace: str = "acme") -> dict[str, Any]:
+        return event("ann", day, 0, workspace) | {"properties": json.dumps({"revenue": revenue, "orderId": name})}
+
+    # Events of another name and workspace, and one before the period, violate every check.
+    strange = [event("bob", 9, 0, name="Page"), order(9, -1, "a", "my-shop"), order(6.5, "much", "a")]
+    rig.add("behaviour_events", [order(7.5, 5, "a"), order(9, "7.5", "b"), *strange])
+    rig.ordered_checks(document)
+    assert rig.perform() == {ACTIVE: 1}
+    row = rig.event_type("order")
+    assert (row.users, row.message) == (2, None)
+    assert shown(row.check_results) == [
+        ("not_null revenue", True, "0"), ("range revenue", True, "5 to 7.5"), ("unique orderid", True, "0"),
+        ("volume", True, "2"), ("freshness event_time", True, "2026-01-10T00:00:00.000Z"),
+    ]  # fmt: skip
+    # A value of another type is none, as in statements. A page moves the time of the run by two hours.
+    page = event("bob", 9 + 2 / 24, 0, name="Page")
+    rig.add("behaviour_events", [order(9, "much", "b"), order(9, -3, "c"), page])
+    rig.ordered_checks(document)
+    with sent_lineage(spark_settings(tmp_path)) as (lineage, receiver):
+        assert rig.perform(lineage=lineage) == {FAILED: 1}
+    row = rig.event_type("order")
+    assert [passed for _, passed, _ in shown(row.check_results)] == [False, False, False, True, False]
+    assert "check 1, not_null revenue: 1 of 4 rows have no value; check 2, range revenue: 1 of 4 rows" in str(row.message)
+    assert "check 3" not in str(row.message)
+    found = rig.lake.rows(TABLE).where("NOT passed").orderBy("number").collect()
+    assert {(one["workspace"], one["kind"], one["key"]) for one in found} == {("acme", "event_type", "order")}
+    assert [(one["rule"], one["severity"], one["violations"]) for one in found] == [
+        ("not_null", "error", 1), ("range", "error", 1), ("unique", "warning", 2), ("freshness", "error", None),
+    ]  # fmt: skip
+    start, failed = receiver.events()
+    assert (start["job"]["name"], failed["eventType"]) == ("event_types.acme.order", "FAIL")
+    assert [name.rpartition("/")[2] for _, name in places(failed["inputs"])] == ["behaviour_events"]
+    assert [name.rpartition("/")[2] for _, name in places(failed["outputs"])] == [TABLE]
+    # Checks that are removed leave no outcome.
+    rig.ordered_checks(document | {"checks": []}, 2)
+    assert rig.perform() == {ACTIVE: 1}
+    row = rig.event_type("order")
+    assert (row.archived, row.check_results) == (True, None)
 
 
 @pytest.mark.long

@@ -25,7 +25,7 @@ from starling_api.credentials.commands import CredentialCommands
 from starling_api.credentials.topic import CredentialTopic
 from starling_api.definitions.commands import Commands
 from starling_api.definitions.in_force import Definitions
-from starling_api.definitions.kinds import TRAITS, VIEWS
+from starling_api.definitions.kinds import EVENT_TYPES, TRAITS, VIEWS
 from starling_api.definitions.publisher import Publisher
 from starling_api.definitions.quota import Quota
 from starling_api.definitions.repository import CassandraClaims, CassandraDefinitions, CassandraResponses
@@ -200,9 +200,9 @@ def build_api(settings: ApiSettings) -> Api:
     trait_progress = TraitProgress(settings.kafka.brokers, registry, stage("profiles"))
     broadcasts = Broadcasts(settings.kafka.brokers, registry)
     runner = settings.sql_traits_runner
-    sql_traits, sql_views = (
+    sql_traits, sql_views, event_type_checks = (
         SqlRuns(CassandraRuns(database, table), definitions, wall_clock_ms, is_started=runner != "none", kind=kind)
-        for kind, table in ((TRAITS, "sql_traits"), (VIEWS, "sql_views"))
+        for kind, table in ((TRAITS, "sql_traits"), (VIEWS, "sql_views"), (EVENT_TYPES, "event_type_checks"))
     )
     materialised = CassandraViews(database)
     queries = Queries(
@@ -213,7 +213,7 @@ def build_api(settings: ApiSettings) -> Api:
         settings.history_days,
         trait_progress.value,
         broadcasts.written,
-        {TRAITS.name: sql_traits.shown, VIEWS.name: sql_views.shown},
+        {TRAITS.name: sql_traits.shown, VIEWS.name: sql_views.shown, EVENT_TYPES.name: event_type_checks.shown},
     )
     list_store = CassandraLists(database)
     limits = CostLimits(settings.segment_work, settings.segment_state_bytes)
@@ -274,7 +274,7 @@ def build_api(settings: ApiSettings) -> Api:
         check_topic=partial(check_topic, own_brokers=settings.kafka.brokers, allow_private=settings.allow_private_addresses),
     )
     origins = [origin.strip() for origin in settings.cors_origins.split(",") if origin.strip()]
-    threads = Threads(backfill, import_service, SqlService(settings, (sql_traits, sql_views), metrics))
+    threads = Threads(backfill, import_service, SqlService(settings, (sql_traits, sql_views, event_type_checks), metrics))
 
     def ready() -> dict[str, str | None]:
         # Reads need the database alone, so an unreachable broker must not take a running process out of the load balancer: the

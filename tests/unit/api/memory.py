@@ -14,7 +14,7 @@ from starling_api.credentials.commands import CredentialCommands
 from starling_api.definitions.commands import Commands
 from starling_api.definitions.definition import Author, Change, Definition
 from starling_api.definitions.in_force import Definitions
-from starling_api.definitions.kinds import VIEWS, Document, Kind
+from starling_api.definitions.kinds import EVENT_TYPES, VIEWS, Document, Kind
 from starling_api.definitions.quota import Quota
 from starling_api.definitions.vault import Vault
 from starling_api.feed.changes import FeedStep, Span, Wanted
@@ -511,6 +511,7 @@ class World:
     import_store: "MemoryImports" = field(default_factory=MemoryImports)
     sql_trait_store: "MemorySqlRuns" = field(default_factory=MemorySqlRuns)
     sql_view_store: "MemorySqlRuns" = field(default_factory=MemorySqlRuns)
+    event_type_check_store: "MemorySqlRuns" = field(default_factory=MemorySqlRuns)
     list_store: MemoryLists = field(default_factory=MemoryLists)
     states: MemoryStates = field(default_factory=MemoryStates)
     pasts: MemoryPasts = field(default_factory=MemoryPasts)
@@ -567,7 +568,7 @@ class World:
             self.history_days,
             lambda: self.computed,
             self.broadcasts_of,
-            {"computed_trait": self.sql_traits.shown, "view": self.sql_views.shown},
+            {"computed_trait": self.sql_traits.shown, "view": self.sql_views.shown, "event_type": self.event_type_checks.shown},
         )
 
     def broadcasts_of(self, workspace: str, keys: Sequence[str]) -> Mapping[str, Written] | None:
@@ -581,6 +582,10 @@ class World:
     @property
     def sql_views(self) -> SqlRuns:
         return SqlRuns(self.sql_view_store, self.reader, lambda: self.micros // 1000, kind=VIEWS)
+
+    @property
+    def event_type_checks(self) -> SqlRuns:
+        return SqlRuns(self.event_type_check_store, self.reader, lambda: self.micros // 1000, kind=EVENT_TYPES)
 
     @property
     def imports(self) -> Imports:

@@ -1,9 +1,13 @@
 """Event types over HTTP, on stores in memory: what a document may be, how it may change, and the tables that statements read."""
 
+import json
 from typing import Any
 
 import pytest
 
+from starling_api.definitions.event_types import checked_statement
+from starling_rules.sql.event_types import event_type_of, with_event_types
+from starling_rules.sql.statement import sql_errors
 from tests.unit.api.calls import call
 from tests.unit.api.memory import World
 
@@ -90,6 +94,108 @@ def test_the_event_and_the_types_never_change() -> None:
     archived = [REVENUE | {"archived": True}, COUPONS]
     assert call(world, "PUT", f"{PATH}/order", json=BODY | {"properties": archived}).json()["version"] == 2
     assert call(world, "PUT", f"{PATH}/order", json=BODY).json()["version"] == 3
+
+
+CHECKS = [{"not_null": "Revenue"}, {"unique": ["event_id"]}, {"volume": {"min": 1}, "severity": "warning"}]
+SCHEDULED: dict[str, Any] = {"checks": CHECKS, "schedule": "15 * * * *"}
+HOUR_MICROS = 3_600_000_000
+
+
+@pytest.mark.parametrize(
+    ("change", "expected"),
+    [
+        ({"checks": CHECKS}, [("", "missing_field")]),
+        ({"schedule": "15 * * * *", "timezone": "UTC"}, [("/schedule", "unknown_field"), ("/timezone", "unknown_field")]),
+        ({"checks": [], "within": "1d"}, [("/within", "unknown_field")]),
+        (
+            SCHEDULED | {"checks": [{"not_null": "tax"}, {"range": {"column": "revenue"}}], "within": "soon", "timezone": "Mars"},
+            [
+                ("/timezone", "bad_timezone"), ("/within", "bad_duration"), ("/checks/0/not_null", "unknown_column"),
+                ("/checks/1/range", "missing_field"),
+            ],
+        ),
+        # A column of a property that is archived.
+        (SCHEDULED | {"properties": [REVENUE | {"archived": True}]}, [("/checks/0/not_null", "unknown_column")]),
+        (SCHEDULED | {"schedule": "never"}, [("/schedule", "bad_schedule")]),
+    ],
+)  # fmt: skip
+def test_wrong_checks_are_refused(change: dict[str, Any], expected: list[tuple[str, str]]) -> None:
+    assert errors(World(), "POST", PATH, BODY | change) == expected
+
+
+def checked(world: World, **more: Any) -> None:
+    """Let the newest run of the checks end, as the Spark job does."""
+    rows = world.event_type_check_store.rows
+    rows["acme", "order"] = rows["acme", "order"]._replace(**more)
+
+
+def test_checks_run_by_their_schedule_and_their_outcome_is_shown() -> None:
+    world = created()
+    assert world.event_type_checks.queue_due() == {"waiting": 0, "running": 0}
+    before = call(world, "GET", f"{PATH}/order").json()
+    assert (before["status"], "last_run" in before) == ("active", False)
+    made = call(world, "PUT", f"{PATH}/order", json=before | SCHEDULED).json()
+    assert (made["version"], made["status"], made["within"], made["timezone"]) == (2, "waiting", "1d", "UTC")
+    assert world.event_type_checks.queue_due() == {"waiting": 1, "running": 0}
+    row = world.event_type_check_store.rows["acme", "order"]
+    assert json.loads(str(row.checks)) == CHECKS
+    results = [
+        {"check": "not_null Revenue", "severity": "error", "passed": False, "observed": "1", "violations": 1, "message": "m"}
+    ]
+    outcome = json.dumps({"checked_at_ms": 3_000, "checks": results})
+    checked(world, state="failed", users=7, message="check 1", check_results=outcome)
+    for found in (call(world, "GET", f"{PATH}/order").json(), call(world, "GET", PATH).json()["items"][0]):
+        assert (found["status"], found["next_run_at"] is None) == ("failed", False)
+        last = found["last_run"]
+        assert (last["checks"], last["rows"], last["message"], "users" in last) == (results, 7, "check 1", False)
+    assert world.event_type_checks.failed_checks() == {("acme", "error"): 1}
+    world.micros += 2 * HOUR_MICROS
+    assert world.event_type_checks.queue_due() == {"waiting": 1, "running": 0}
+    assert len(world.event_type_check_store.runs) == 2
+
+
+def test_checks_that_are_removed_end_and_can_come_back() -> None:
+    world = World()
+    call(world, "POST", PATH, json=BODY | SCHEDULED)
+    world.event_type_checks.queue_due()
+    failed = '{"checked_at_ms": 1, "checks": [{"severity": "error", "passed": false}]}'
+    checked(world, state="failed", check_results=failed)
+    without = call(world, "PUT", f"{PATH}/order", json=BODY).json()
+    assert (without["version"], without["status"], without.get("last_run"), "checks" in without) == (2, "active", None, False)
+    world.event_type_checks.queue_due()
+    assert world.event_type_checks.failed_checks() == {}
+    world.micros += 2 * HOUR_MICROS
+    world.event_type_checks.queue_due()
+    assert len(world.event_type_check_store.runs) == 2
+    # A run that removes the checks is not overtaken while the job performs it.
+    checked(world, state="running")
+    call(world, "PUT", f"{PATH}/order", json=BODY | SCHEDULED)
+    world.event_type_checks.queue_due()
+    assert len(world.event_type_check_store.runs) == 2
+    checked(world, state="active")
+    world.event_type_checks.queue_due()
+    row = world.event_type_check_store.rows["acme", "order"]
+    assert (row.archived, row.state, len(world.event_type_check_store.runs)) == (False, "waiting", 3)
+    checked(world, state="active")
+    call(world, "DELETE", f"{PATH}/order")
+    world.event_type_checks.queue_due()
+    assert world.event_type_check_store.rows["acme", "order"].archived
+    archived = call(world, "GET", f"{PATH}/order").json()
+    assert (archived["status"], "last_run" in archived) == ("archived", False)
+
+
+def test_checks_read_their_columns_of_the_period_alone() -> None:
+    document = BODY | SCHEDULED | {"timezone": "UTC", "within": "90m"}
+    sql = "SELECT `revenue`, `event_id` FROM event_order WHERE event_time > :as_of - INTERVAL 5400 SECONDS"
+    assert checked_statement(document) == sql
+    event_type = event_type_of(document)
+    assert event_type is not None
+    assert sql_errors(sql, with_event_types([event_type]), is_view=True) == []
+    volume = checked_statement(document | {"checks": [{"volume": {"min": 1}}]})
+    assert str(volume).startswith("SELECT `event_id` FROM")
+    # Another producer can write what the API refuses.
+    for wrong in ({"schedule": None}, {"within": None}, {"checks": "all"}, {"properties": None}):
+        assert checked_statement(document | wrong) is None
 
 
 def test_a_statement_reads_the_table_of_an_event_type() -> None:

@@ -120,7 +120,7 @@ def test_computed_traits_of_an_installation(monkeypatch: pytest.MonkeyPatch) -> 
 
 def test_event_types_of_an_installation(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     properties = [{"name": "revenue", "type": "number"}, {"name": "tax", "type": "number", "archived": True}]
-    order = {"key": "order", "version": 2, "event": "Order Completed", "properties": properties}
+    order = {"key": "order", "version": 2, "status": "failed", "event": "Order Completed", "properties": properties}
     sent: list[object] = []
 
     class Api:
@@ -135,7 +135,7 @@ def test_event_types_of_an_installation(monkeypatch: pytest.MonkeyPatch, tmp_pat
             return order
 
     monkeypatch.setattr(event_types, "api_at", lambda _: Api())
-    assert "order  2        Order Completed  1" in CliRunner().invoke(build_app(), ["event-types", "list"]).output
+    assert "order  2        failed  Order Completed  1" in CliRunner().invoke(build_app(), ["event-types", "list"]).output
     assert json.loads(CliRunner().invoke(build_app(), ["event-types", "show", "order"]).output) == order
     assert "there is no event type 'x'" in str(CliRunner().invoke(build_app(), ["event-types", "show", "x"]).exception)
     file = tmp_path / "order.json"

@@ -5,9 +5,10 @@ from dataclasses import dataclass, replace
 from typing import Any, Final
 
 from starling_api.definitions.definition import Definition
-from starling_api.definitions.statements import is_runnable, is_sql
+from starling_api.definitions.statements import check_errors_of, is_runnable, is_sql, schedule_errors, zone_errors
 from starling_api.ports import DefinitionReader
 from starling_common.cassandra.read_models import ARCHIVED, COMPUTED_TRAIT, VIEW
+from starling_rules.sql.checks import checks_of
 from starling_rules.sql.event_types import (
     COLUMNS,
     KEY_PATTERN,
@@ -21,13 +22,17 @@ from starling_rules.sql.event_types import (
     is_name,
     with_event_types,
 )
-from starling_rules.sql.statement import sql_errors, tables_read
+from starling_rules.sql.statement import AS_OF, sql_errors, tables_read
 from starling_segments import DefinitionRefused, FieldError
+from starling_segments.language.durations import EXPECTED as DURATION
+from starling_segments.language.durations import duration_ms
 from starling_segments.parse.document import description_errors
 
 Document = dict[str, Any]
 
-FIELDS: Final = frozenset({"key", "event", "description", "properties"})
+CHECK_FIELDS: Final = frozenset({"checks", "schedule", "timezone", "within"})
+FIELDS: Final = frozenset({"key", "event", "description", "properties"}) | CHECK_FIELDS
+DEFAULT_WITHIN: Final = "1d"
 MAX_EVENT_BYTES: Final = 512
 _PROPERTY_FIELDS: Final = frozenset({"name", "type", "description", "archived"})
 _TYPES: Final = "one of " + ", ".join(TYPES)
@@ -42,13 +47,29 @@ class Statement:
     sql: str
 
 
-def event_type_fields(given: Mapping[str, Any]) -> tuple[Document, tuple[FieldError, ...]]:
-    """Return the fields of an event type as they are stored, without labels, and their errors."""
+def event_type_fields(given: Mapping[str, Any], timezone: str) -> tuple[Document, tuple[FieldError, ...]]:
+    """Return the fields of an event type as they are stored, without labels, and their errors. `timezone`: of the workspace."""
     errors = [*_key_errors(given), *_event_errors(given), *_description_errors("", given), *_properties_errors(given)]
     declared = given.get("properties")
     properties = [_stored(one) for one in declared if isinstance(one, Mapping)] if isinstance(declared, list) else []
     fields = {name: given.get(name) for name in ("key", "event")}
-    return {**fields, "description": given.get("description") or "", "properties": properties}, tuple(errors)
+    fields |= {"description": given.get("description") or "", "properties": properties}
+    checked, more = _check_fields(given, timezone, fields)
+    return fields | checked, (*errors, *more)
+
+
+def checked_statement(document: Mapping[str, Any]) -> str | None:
+    """Return the statement whose result the checks of a stored document see; None for one that has none, or cannot be run.
+
+    Its rows are the events of the last `within` before the run, its columns those that the checks name.
+    """
+    event_type, checks, length = event_type_of(document), document.get("checks"), duration_ms(document.get("within"))
+    if event_type is None or not checks or length is None or not is_runnable({**document, "sql": ""}):
+        return None
+    named = dict.fromkeys(name.lower() for check in checks_of(checks) for name in check.columns)
+    columns = ", ".join(f"`{name}`" for name in named or ("event_id",))
+    period = f":{AS_OF} - INTERVAL {-(-length // 1000)} SECONDS"
+    return f"SELECT {columns} FROM {event_type.table} WHERE event_time > {period}"  # noqa: S608 - names of columns and a table
 
 
 def taken_errors(document: Mapping[str, Any], others: Sequence[EventType]) -> tuple[FieldError, ...]:
@@ -126,6 +147,25 @@ def _evolution_errors(document: Mapping[str, Any], before: Mapping[str, Any]) ->
         elif new["type"] != old["type"]:
             reason = f"the type of {old['name']!r} is {old['type']} and cannot become {new['type']}"
             yield FieldError(f"/properties/{place}/type", "frozen_field", reason, f"{old['type']}, or a property with another name")
+
+
+def _check_fields(given: Mapping[str, Any], timezone: str, fields: Document) -> tuple[Document, tuple[FieldError, ...]]:
+    """Return the fields of the checks as they are stored, and their errors. `fields`: the other ones, which may have errors."""
+    checks = given.get("checks")
+    if checks is None or checks == []:
+        needless = sorted(name for name in CHECK_FIELDS - {"checks"} if given.get(name) is not None)
+        reason = "it belongs to checks, and there are none"
+        return {}, tuple(FieldError(f"/{name}", "unknown_field", reason, "checks, or null") for name in needless)
+    zone, schedule = given.get("timezone") or timezone, given.get("schedule")
+    within = DEFAULT_WITHIN if given.get("within") is None else given["within"]
+    errors = [*zone_errors(zone), *schedule_errors(schedule)]
+    if duration_ms(within) is None:
+        errors.append(FieldError("/within", "bad_duration", "it is no duration", DURATION))
+    known = event_type_of(fields)
+    # The columns of refused properties may be wrong themselves.
+    columns = () if known is None else with_event_types([known])[known.table]
+    errors += check_errors_of(checks, columns)
+    return {"checks": checks, "schedule": schedule, "timezone": zone, "within": within}, tuple(errors)
 
 
 def _key_errors(given: Mapping[str, Any]) -> Iterator[FieldError]:

@@ -265,9 +265,12 @@ def read_list(document: object, known: Known) -> Document:
 
 
 def read_event_type(document: object, known: Known) -> Document:
-    """Return the document of an event type: `{key, event, description?, properties}`. Raises: DefinitionRefused."""
+    """Return the document of an event type: `{key, event, description?, properties, checks?, schedule?, timezone?, within?}`.
+
+    Raises: DefinitionRefused.
+    """
     given = _object(document)
-    fields, more = event_type_fields(given)
+    fields, more = event_type_fields(given, known.timezone)
     errors = _key_errors(given, known) + more + _label_errors(given)
     _finish(errors + _unknown_field_errors(given, EVENT_TYPES.title, EVENT_TYPE_FIELDS | LABELS))
     statements = known.statements if isinstance(known, Names) else ()
@@ -338,7 +341,12 @@ POLICIES: Final = Kind(POLICY, "policy", DELIVERY_DEFINITIONS, POLICY_FIELDS, re
 LISTS: Final = Kind(LIST, "list", LIST_DEFINITIONS, frozenset(), read_list)
 VIEWS: Final = Kind(VIEW, "view", LAKE_DEFINITIONS, frozenset({"sql", "timezone", "checks"}), read_view)
 EVENT_TYPES: Final = Kind(
-    EVENT_TYPE, "event type", LAKE_DEFINITIONS, frozenset({"event", "properties"}), read_event_type, followed=same_types
+    EVENT_TYPE,
+    "event type",
+    LAKE_DEFINITIONS,
+    frozenset({"event", "properties", "checks", "timezone", "within"}),
+    read_event_type,
+    followed=same_types,
 )
 
 

@@ -1,4 +1,4 @@
-"""Pure core: the statement, the schedule and the checks in the document of a computed trait or of a view."""
+"""Pure core: the statement, the schedule and the checks in the document of a computed trait, a view or an event type."""
 
 from collections.abc import Mapping, Sequence
 from typing import Any, Final
@@ -22,7 +22,7 @@ def is_runnable(document: Mapping[str, Any]) -> bool:
     zone = document.get("timezone") or "UTC"
     if not isinstance(document["sql"], str) or check_errors(document.get("checks"), ()):
         return False
-    return schedule_error(document.get("schedule")) is None and not _zone_errors(zone)
+    return schedule_error(document.get("schedule")) is None and not zone_errors(zone)
 
 
 def sql_fields(
@@ -34,22 +34,18 @@ def sql_fields(
     """
     zone = given.get("timezone") or timezone
     sql, schedule = given["sql"], given.get("schedule")
-    errors = _zone_errors(zone)
-    if schedule is None:
-        errors = (*errors, FieldError("", "missing_field", "it has no schedule", f'"schedule": {_SCHEDULE}'))
-    elif (problem := schedule_error(schedule)) is not None:
-        errors = (*errors, FieldError("/schedule", "bad_schedule", problem, _SCHEDULE))
+    errors = zone_errors(zone) + schedule_errors(schedule)
     checks = given.get("checks")
     if not isinstance(sql, str):
         errors = (*errors, FieldError("/sql", "wrong_type", "it is not a text", "one SELECT"))
-        return {}, errors + _check_errors(checks, ())
+        return {}, errors + check_errors_of(checks, ())
     text = cleaned(sql)
     refused = sql_errors(text, tables, is_view=is_view)
     errors += tuple(
         FieldError("/sql", one.code, f"line {one.line}, column {one.column}: {one.reason}", one.cure) for one in refused
     )
     # The columns of a refused statement may be wrong themselves.
-    errors += _check_errors(checks, () if refused else result_columns(text))
+    errors += check_errors_of(checks, () if refused else result_columns(text))
     checked = {"checks": checks} if checks else {}
     return {"sql": text, "schedule": schedule, "timezone": zone, **checked}, errors
 
@@ -66,11 +62,21 @@ def same_language(document: dict[str, Any], before: Mapping[str, Any], _now_ms: 
     return document
 
 
-def _check_errors(checks: object, columns: Sequence[str]) -> tuple[FieldError, ...]:
+def check_errors_of(checks: object, columns: Sequence[str]) -> tuple[FieldError, ...]:
+    """Return the errors of the checks in a document. `columns`: as `check_errors`."""
     return tuple(FieldError(one.pointer, one.code, one.reason, one.cure) for one in check_errors(checks, columns))
 
 
-def _zone_errors(name: object) -> tuple[FieldError, ...]:
+def schedule_errors(schedule: object) -> tuple[FieldError, ...]:
+    """Return the error of a schedule; None is none."""
+    if schedule is None:
+        return (FieldError("", "missing_field", "it has no schedule", f'"schedule": {_SCHEDULE}'),)
+    problem = schedule_error(schedule)
+    return () if problem is None else (FieldError("/schedule", "bad_schedule", problem, _SCHEDULE),)
+
+
+def zone_errors(name: object) -> tuple[FieldError, ...]:
+    """Return the error of the name of a time zone."""
     if is_timezone(name):
         return ()
     return (FieldError("/timezone", "bad_timezone", "unknown timezone", "an IANA name such as Europe/Berlin"),)

@@ -1,1 +1,1 @@
-"""Statements in SQL of computed traits and views: their runs, which a Spark job performs."""
+"""Statements in SQL of computed traits, views and checks of event types: their runs, which a Spark job performs."""

@@ -1,4 +1,4 @@
-"""Core: computed traits and views in SQL: their runs are queued here, and a Spark job performs them."""
+"""Core: computed traits and views in SQL, and checks of event types: their runs are queued here, and a Spark job performs them."""
 
 import json
 from collections import Counter
@@ -7,7 +7,8 @@ from dataclasses import dataclass
 from typing import Any, Final, NamedTuple, Protocol
 
 from starling_api.definitions.definition import Definition
-from starling_api.definitions.kinds import TRAITS, VIEWS, Kind
+from starling_api.definitions.event_types import checked_statement
+from starling_api.definitions.kinds import EVENT_TYPES, TRAITS, Kind
 from starling_api.definitions.statements import is_runnable, is_sql
 from starling_api.http.errors import Archived, BadRequest, NotFound
 from starling_api.ports import InForce
@@ -92,9 +93,9 @@ class SqlRuns:
         rows = {(row.workspace, row.key): row for row in self.store.every()}
         unfinished = dict.fromkeys((WAITING, RUNNING), 0)
         for workspace in workspaces:
-            for trait in _in_sql(workspace, self.reader.definitions(workspace, self.kind.name)):
+            for trait in _in_sql(self.kind, workspace, self.reader.definitions(workspace, self.kind.name)):
                 before, now_ms = rows.get((workspace, trait.key)), self.now_ms()
-                if is_due(trait, None if before is None else before.queued, now_ms) and self._queue(trait, before, now_ms):
+                if is_due(trait, _newest(before, trait), now_ms) and self._queue(trait, before, now_ms):
                     unfinished[WAITING] += 1
                 elif before is not None and before.state in UNFINISHED:
                     unfinished[before.state] += 1
@@ -127,13 +128,15 @@ class SqlRuns:
             raise BadRequest("not_sql", f"{key!r} is a measure of events, which is always up to date: only SQL traits have runs")
         before = next((row for row in self.store.of(workspace) if row.key == key), None)
         if not dry_run and (before is None or before.state not in UNFINISHED):
-            (trait,) = _in_sql(workspace, [found])
+            (trait,) = _in_sql(self.kind, workspace, [found])
             self._queue(trait, before, self.now_ms())
         return found
 
     def shown(self, workspace: str, definitions: Sequence[Definition]) -> Mapping[str, Document]:
         """Return by key the fields that the runs add to the documents of these definitions."""
-        traits = _in_sql(workspace, definitions)
+        traits = _in_sql(self.kind, workspace, definitions)
+        if self.kind is EVENT_TYPES:
+            traits = [one for one in traits if not one.archived]
         if not traits:
             return {}
         rows = {row.key: row for row in self.store.of(workspace)}
@@ -161,7 +164,7 @@ class SqlRuns:
     def _last_run(self, row: RunRow | None) -> Document:
         """Return the newest run as it is shown; without one its fields are null."""
         found = row or _NONE
-        result = {"rows": found.users} if self.kind is VIEWS else {"users": found.users, "published": found.published}
+        result = {"rows": found.users} if self.kind is not TRAITS else {"users": found.users, "published": found.published}
         return {
             "as_of": None if found.as_of_ms is None else format_instant(found.as_of_ms),
             "ended_at": None if found.ended_at_ms is None else format_instant(found.ended_at_ms),
@@ -180,7 +183,16 @@ def _checked(row: RunRow) -> Document:
     return {"checked_at": format_instant(found["checked_at_ms"]), "checks": found["checks"]}
 
 
-def _in_sql(workspace: str, definitions: Sequence[Definition]) -> list[ScheduledSql]:
+def _newest(row: RunRow | None, statement: ScheduledSql) -> Queued | None:
+    """Return the newest run of a statement; None too for the last one of removed checks, after which an event type got new ones."""
+    if row is None or (row.archived and row.version < statement.version and row.state != RUNNING):
+        return None
+    return row.queued
+
+
+def _in_sql(kind: Kind, workspace: str, definitions: Sequence[Definition]) -> list[ScheduledSql]:
+    if kind is EVENT_TYPES:
+        return [_of_event_type(workspace, one) for one in definitions]
     return [
         ScheduledSql(
             workspace,
@@ -195,6 +207,16 @@ def _in_sql(workspace: str, definitions: Sequence[Definition]) -> list[Scheduled
         for one in definitions
         if is_sql(one.document) and is_runnable(one.document)
     ]
+
+
+def _of_event_type(workspace: str, definition: Definition) -> ScheduledSql:
+    """Return the checks of an event type; without some its last run is withdrawn, as that of an archived one."""
+    document, sql = definition.document, checked_statement(definition.document)
+    if sql is None or definition.status == ARCHIVED:
+        return ScheduledSql(workspace, definition.key, definition.version, sql or "", "", "UTC", archived=True)
+    checks = json.dumps(document["checks"])
+    schedule, zone = document["schedule"], document.get("timezone") or "UTC"
+    return ScheduledSql(workspace, definition.key, definition.version, sql, schedule, zone, archived=False, checks=checks)
 
 
 _NONE: Final = RunRow("", "", 0, archived=False, state=WAITING, queued_at_ms=0)

@@ -24,7 +24,7 @@ _NEXT: Final = (
 class CassandraRuns:
     """The table that the Spark job `sql_traits` shares. The newest run changes by lightweight transactions only.
 
-    `table`: `sql_traits` or `sql_views`.
+    `table`: `sql_traits`, `sql_views` or `event_type_checks`.
     """
 
     def __init__(self, database: Database, table: str = "sql_traits") -> None:

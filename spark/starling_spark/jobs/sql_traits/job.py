@@ -2,7 +2,7 @@
 
 The rows of a run of a trait are complete in the lake before the first value is published. So a run that is killed goes on where it
 was: it either executes the statement again, or publishes the same values with the same ids. The run of a view replaces its table.
-The checks of a definition are evaluated on the result before it is published.
+The checks of a definition are evaluated on the result before it is published; the run of an event type has nothing but checks.
 """
 
 import threading
@@ -19,7 +19,7 @@ from pyspark import StorageLevel
 from pyspark.errors import AnalysisException, ParseException, PySparkException, QueryContextType
 from pyspark.sql import DataFrame, SparkSession
 
-from starling_common.cassandra.read_models import COMPUTED_TRAIT, VIEW
+from starling_common.cassandra.read_models import COMPUTED_TRAIT, EVENT_TYPE, VIEW
 from starling_common.kafka.clients import BrokerUnavailable
 from starling_common.settings import Clock
 from starling_common.telemetry.logs import log
@@ -29,6 +29,7 @@ from starling_rules.sql.runs import ACTIVE, FAILED, MAX_ATTEMPTS, REFUSED, WAITI
 from starling_rules.sql.statement import AS_OF, sql_errors, tables_read
 from starling_rules.sql.tables import PRODUCTS
 from starling_spark.jobs.sql_traits.checking import CheckFailed, Checking
+from starling_spark.jobs.sql_traits.event_types import CheckedEvents
 from starling_spark.jobs.sql_traits.plan import PlanRefused, check_plan, scanned_bytes
 from starling_spark.jobs.sql_traits.products import Listing, Products
 from starling_spark.jobs.sql_traits.quality import QualityResults
@@ -45,6 +46,10 @@ from starling_spark.lineage.runs import OFF, JobName, Lineage, RunLineage
 from starling_spark.session.failures import first_cause
 
 PINNING: Final = Pinning("sql-traits")
+_ENDED: Final = {COMPUTED_TRAIT: "sql_trait_ended", VIEW: "sql_view_ended", EVENT_TYPE: "event_type_checked"}
+"""Kind -> the name of the end of a run in the log."""
+_JOBS: Final = {COMPUTED_TRAIT: "sql_traits", VIEW: "sql_views", EVENT_TYPE: "event_types"}
+"""Kind -> the first part of the name of a job in events of OpenLineage."""
 _GROUP: Final = "sql-trait"
 _CANCEL_SECONDS: Final = 1.0
 _MOST_MESSAGE: Final = 1_000
@@ -78,16 +83,17 @@ class Place:
 
 
 class Stores(NamedTuple):
-    """The runs of the two kinds."""
+    """The runs of the three kinds."""
 
     traits: RunStore
     views: RunStore
+    event_types: RunStore
 
 
 class Output(Protocol):
-    """What becomes of the results of a kind: values of users, or tables. `is_view`: they are those of views."""
+    """What becomes of the results of a kind: values of users, tables, or nothing. `kind`: of their definitions."""
 
-    is_view: bool
+    kind: str
 
     def write(self, run: Run, statement: DataFrame, check: Callable[[int], None]) -> Stored:
         """Store the result of a run in one commit. `check` is called with its number of rows before it is published.
@@ -133,6 +139,7 @@ class SqlTraitJob:
         self._outputs: Sequence[tuple[RunStore, Output]] = (
             (stores.traits, Results(spark, lake, place.target, limits.max_users, place.orphan_hours)),
             (stores.views, ViewTables(spark, limits.max_rows, place.keep_hours, place.orphan_hours)),
+            (stores.event_types, CheckedEvents(lake)),
         )
         self._quality = QualityResults(lake, place.checks_keep_days, place.keep_hours, place.orphan_hours)
 
@@ -142,13 +149,13 @@ class SqlTraitJob:
         A run whose values cannot be published now has to wait: `waiting` in the result. Raises: DatabaseUnavailable.
         """
         states: Counter[str] = Counter()
-        postponed: set[tuple[bool, str]] = set()
+        postponed: set[tuple[str, str]] = set()
         while not is_stopping():
             waiting = [
                 (run, store, output)
                 for store, output in self._outputs
                 for run in store.unfinished()
-                if (output.is_view, run.run) not in postponed
+                if (output.kind, run.run) not in postponed
             ]
             if not waiting:
                 break
@@ -163,10 +170,9 @@ class SqlTraitJob:
                 if state != ACTIVE:
                     lineage.fail(f"{state}: {message}")
             if state == WAITING:
-                postponed.add((output.is_view, run.run))
+                postponed.add((output.kind, run.run))
             states[state] += 1
-            name = "sql_view_ended" if output.is_view else "sql_trait_ended"
-            log(__name__).info(name, workspace=run.workspace, key=run.key, run=run.run, state=state, message=message)
+            log(__name__).info(_ENDED[output.kind], workspace=run.workspace, key=run.key, run=run.run, state=state, message=message)
         if states:
             for _, output in self._outputs:
                 output.maintain()
@@ -224,12 +230,12 @@ class SqlTraitJob:
 
     def _computed(self, run: Run, store: RunStore, output: Output, lineage: RunLineage) -> Computed:
         event_types = self._event_types(run.workspace)
-        errors = sql_errors(run.sql, with_event_types(event_types), is_view=output.is_view)
+        errors = sql_errors(run.sql, with_event_types(event_types), is_view=output.kind != COMPUTED_TRAIT)
         if errors:
             first = errors[0]
             raise NotRun(REFUSED, f"line {first.line}, column {first.column}: {first.reason}: {first.cure}")
         read = tables_read(run.sql)
-        checking = Checking(run, VIEW if output.is_view else COMPUTED_TRAIT, store, self._quality)
+        checking = Checking(run, output.kind, store, self._quality)
         session = self._session(run)
         try:
             if PRODUCTS in read:
@@ -246,11 +252,13 @@ class SqlTraitJob:
                 scanned = self._checked(statement)
                 checking.refuse_misfits(statement)
                 # Rows that are read more than once are stored, so that the statement is executed once.
-                with self._time_limit(), _on_disk(statement, wanted=output.is_view or checking.is_needed):
+                with self._time_limit(), _on_disk(statement, wanted=output.kind == VIEW or checking.is_needed):
                     stored = output.write(run, statement, partial(checking.check, statement, at_ms))
         except (AnalysisException, ParseException, PlanRefused, ResultRefused) as error:
             raise NotRun(REFUSED, _place(error, run.sql) + first_cause(error)) from error
         except CheckFailed as error:
+            if output.kind == EVENT_TYPE:  # the outcome of checks is all that its run writes
+                lineage.knows(lambda: Flow((), tuple(output.datasets(run))))
             raise NotRun(FAILED, str(error)) from error
         except (PySparkException, Py4JError, NoTables, BrokerUnavailable) as error:
             raise NotRun(FAILED, _place(error, run.sql) + first_cause(error)) from error
@@ -327,7 +335,7 @@ def _on_disk(rows: DataFrame, *, wanted: bool) -> Iterator[None]:
 
 
 def _job_of(run: Run, output: Output) -> JobName:
-    return JobName(f"{'sql_views' if output.is_view else 'sql_traits'}.{run.workspace}.{run.key}", sql=run.sql)
+    return JobName(f"{_JOBS[output.kind]}.{run.workspace}.{run.key}", sql=run.sql)
 
 
 def _place(error: Exception, sql: str) -> str:

@@ -6,6 +6,7 @@ from typing import Final, NamedTuple
 import pyarrow as pa
 from pyspark.sql import DataFrame, SparkSession, functions, types
 
+from starling_common.cassandra.read_models import COMPUTED_TRAIT
 from starling_common.time.instants import wall_clock_ms
 from starling_common.values import deterministic_id, record_key
 from starling_rules.sql.runs import PRODUCED_BY
@@ -37,7 +38,7 @@ class Target(NamedTuple):
 class Results:
     """The rows of runs of traits. One process at a time writes them. `most_users`: of one result."""
 
-    is_view = False
+    kind = COMPUTED_TRAIT
 
     def __init__(self, spark: SparkSession, lake: Lake, target: Target, most_users: int, orphan_hours: float) -> None:
         self._spark = spark

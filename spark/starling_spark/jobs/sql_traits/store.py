@@ -1,4 +1,7 @@
-"""Adapter: the runs of traits and views in SQL, and the event types, in Cassandra. Every method may raise DatabaseUnavailable."""
+"""Adapter: the runs of traits and views in SQL and of checks of event types, and the event types, in Cassandra.
+
+Every method may raise DatabaseUnavailable.
+"""
 
 import json
 from typing import Final, NamedTuple
@@ -11,11 +14,12 @@ from starling_rules.sql.runs import RUNNING, UNFINISHED, WAITING
 
 
 class Run(NamedTuple):
-    """The newest run of a trait or a view.
+    """The newest run of a trait or a view, or of the checks of an event type.
 
     `run`: its id; `attempts`: how often the job has begun it; `result`: the id of the last complete run.
     `as_of_ms`: the value of `:as_of`; `computed_at_ms`: when the rows of this run were complete in the lake, None before.
-    `users`: the number of rows of the last complete run, of a trait that of users; `checks`: of the result, as JSON.
+    `users`: the number of rows of the last complete run, of a trait that of users, of an event type that of
+    events; `checks`: of the result, as JSON.
     """
 
     workspace: str
@@ -53,6 +57,7 @@ class Stored(NamedTuple):
 
 TRAITS: Final = "sql_traits"
 VIEWS: Final = "sql_views"
+EVENT_TYPE_CHECKS: Final = "event_type_checks"
 """The tables of the runs."""
 
 _COLUMNS: Final = ", ".join(Run._fields)

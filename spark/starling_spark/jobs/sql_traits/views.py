@@ -5,6 +5,7 @@ from typing import Final
 
 from pyspark.sql import DataFrame, SparkSession
 
+from starling_common.cassandra.read_models import VIEW
 from starling_common.time.instants import wall_clock_ms
 from starling_spark.jobs.sql_traits.store import Run, Stored
 from starling_spark.lakehouse.iceberg import Lake
@@ -20,7 +21,7 @@ class ViewTables:
     `most_rows`: of one table; `keep_hours`: how long former rows stay, for readers.
     """
 
-    is_view = True
+    kind = VIEW
 
     def __init__(self, spark: SparkSession, most_rows: int, keep_hours: float, orphan_hours: float) -> None:
         self._spark = spark

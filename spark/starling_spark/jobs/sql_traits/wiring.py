@@ -10,7 +10,7 @@ from starling_spark.jobs.sql_traits.job import Limits, Place, SqlTraitJob, Store
 from starling_spark.jobs.sql_traits.products import Listing
 from starling_spark.jobs.sql_traits.results import Target
 from starling_spark.jobs.sql_traits.settings import SqlTraitsSettings
-from starling_spark.jobs.sql_traits.store import VIEWS, RunStore
+from starling_spark.jobs.sql_traits.store import EVENT_TYPE_CHECKS, VIEWS, RunStore
 from starling_spark.kafka.codec import topic_schemas
 from starling_spark.kafka.sinks import Letters
 from starling_spark.lakehouse.iceberg import iceberg_config, local_warehouse
@@ -45,7 +45,8 @@ def sql_trait_job(settings: SqlTraitsSettings) -> Iterator[SqlTraitJob]:
         spark = open_session("sql-traits", settings, iceberg_config(settings))
         try:
             with opened_lineage(settings) as lineage:
-                yield SqlTraitJob(spark, Stores(RunStore(database), RunStore(database, VIEWS)), place, limits, lineage)
+                stores = Stores(RunStore(database), RunStore(database, VIEWS), RunStore(database, EVENT_TYPE_CHECKS))
+                yield SqlTraitJob(spark, stores, place, limits, lineage)
         finally:
             spark.stop()
             database.close()

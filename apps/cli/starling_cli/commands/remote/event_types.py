@@ -21,11 +21,11 @@ _PATH: Final = "/v1/event-types"
 
 @event_types_app.command("list")
 def list_event_types(data_dir: DataDir = None) -> None:
-    """List every event type with its version, its event and its number of properties."""
-    table = Table("key", "version", "event", "properties", box=None, pad_edge=False)
+    """List every event type with its version, the state of its checks, its event and its number of properties."""
+    table = Table("key", "version", "status", "event", "properties", box=None, pad_edge=False)
     for one in api_at(data_dir).definitions(_PATH):
         properties = [each for each in one["properties"] if not each.get("archived")]
-        table.add_row(one["key"], str(one["version"]), one["event"], str(len(properties)))
+        table.add_row(one["key"], str(one["version"]), one["status"], one["event"], str(len(properties)))
     print_table(table)
 
 
@@ -33,7 +33,7 @@ def list_event_types(data_dir: DataDir = None) -> None:
 def show_event_type(
     key: Annotated[str, typer.Argument(metavar="KEY", help="Key of the event type.")], data_dir: DataDir = None
 ) -> None:
-    """Print an event type as JSON, with the computed traits that read its table."""
+    """Print an event type as JSON, with the outcome of its checks, and what reads its table."""
     found = api_at(data_dir).definition(_PATH, key)
     if found is None:
         raise UserError(f"there is no event type {key!r}: see `starling event-types list`")

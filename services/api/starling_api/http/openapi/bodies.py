@@ -31,6 +31,7 @@ from starling_rules.sql.schedule import MAX_CHARACTERS as MAX_SCHEDULE_CHARACTER
 from starling_rules.sql.statement import MAX_CHARACTERS
 from starling_rules.sql.tables import TABLES
 from starling_segments import json_schema
+from starling_segments.language.durations import DURATION_PATTERN
 from starling_segments.parse.document import KEY_PATTERN, MAX_NAME_CHARACTERS
 from starling_segments.parse.schema import label_schemas, trait_schema
 
@@ -202,6 +203,7 @@ def body_schemas() -> dict[str, Schema]:
         ),
         **_trait_bodies(),
         "ResultCheck": check_schema(),
+        **_SCHEDULED,
         "WebhookDefinition": _body("A new webhook", _WEBHOOK, ["key", "url"]),
         "WebhookUpdate": _body("A changed webhook", _WEBHOOK | read_only(), ["url"]),
         "EventTypeDefinition": _body("A new event type", _EVENT_TYPE, ["key", "event", "properties"]),
@@ -299,6 +301,22 @@ _WEBHOOK: Final[dict[str, Schema]] = {
     **label_schemas(),
 }  # fmt: skip
 _LIST: Final[dict[str, Schema]] = {"key": _KEY, "name": _NAME, "description": {"type": ["string", "null"]}, **label_schemas()}
+_SCHEDULED: Final[dict[str, Schema]] = {
+    "Timezone": {"type": ["string", "null"], "description": "IANA name, of the schedule and of dates; default UTC"},
+    "Schedule": {
+        "type": "string",
+        "maxLength": MAX_SCHEDULE_CHARACTERS,
+        "description": "Minute, hour, day, month and weekday of cron",
+    },
+    "Checks": {
+        "type": ["array", "null"],
+        "maxItems": MAX_CHECKS,
+        "items": {"$ref": f"{_COMPONENTS}ResultCheck"},
+        "description": "Checks of the result, before it is published; of an event type, checks of its events",
+    },
+}
+"""Components of the bodies with checks: computed traits and views in SQL, and event types."""
+_CHECKING: Final[dict[str, Schema]] = {name.lower(): {"$ref": f"{_COMPONENTS}{name}"} for name in _SCHEDULED}
 _EVENT_TYPE: Final[dict[str, Schema]] = {
     "key": {"type": "string", "pattern": EVENT_TYPE_KEY, "description": "In SQL the table is event_ and the key"},
     "event": {"type": "string", "minLength": 1, "maxLength": MAX_EVENT_BYTES, "description": "Name of the event; it never changes"},
@@ -317,6 +335,11 @@ _EVENT_TYPE: Final[dict[str, Schema]] = {
             "required": ["name", "type"],
             "additionalProperties": False,
         },
+    },
+    **_CHECKING,
+    "within": {
+        "type": ["string", "null"], "pattern": DURATION_PATTERN,
+        "description": "Checks see the events of this period before the run; default 1d",
     },
     **label_schemas(),
 }  # fmt: skip
@@ -457,24 +480,13 @@ def _sql_trait() -> Schema:
         "properties": {
             "key": _KEY,
             "name": {"type": ["string", "null"], "minLength": 1, "maxLength": MAX_NAME_CHARACTERS},
-            "timezone": {"type": ["string", "null"], "description": "IANA name, of the schedule and of dates; default UTC"},
             "sql": {
                 "type": "string",
                 "minLength": 1,
                 "maxLength": MAX_CHARACTERS,
                 "description": "One SELECT with the columns user_id and value, over the tables " + ", ".join(TABLES),
             },
-            "schedule": {
-                "type": "string",
-                "maxLength": MAX_SCHEDULE_CHARACTERS,
-                "description": "Minute, hour, day, month and weekday of cron",
-            },
-            "checks": {
-                "type": ["array", "null"],
-                "maxItems": MAX_CHECKS,
-                "items": {"$ref": f"{_COMPONENTS}ResultCheck"},
-                "description": "Checks of the result, before it is published",
-            },
+            **_CHECKING,
         },
         "required": ["key", "sql", "schedule"],
         "additionalProperties": False,

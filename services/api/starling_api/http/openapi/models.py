@@ -98,8 +98,8 @@ class DefinitionModel(BaseModel):
     """The fields that the server adds to every definition."""
 
     key: str
-    version: int = Field(description="It grows with each change of the meaning, not with a new name")
-    revision: int = Field(description="It grows with every change. The ETag is this number in quotes")
+    version: int = Field(description="Grows with each change of the meaning")
+    revision: int = Field(description="Grows with every change. Quoted: the ETag")
     status: str
     tags: list[str] | None = Field(default=None, description="Labels without an effect")
     owner: str | None = Field(default=None, description="Person or team, without an effect")
@@ -107,11 +107,11 @@ class DefinitionModel(BaseModel):
     updated_at: str = Field(description=INSTANT)
     used_by: list[str] | None = Field(
         default=None,
-        description="Definitions that use it; only in the answer for one key",
+        description="Definitions that use it; only for one key",
     )
     as_of: str | None = Field(
         default=None,
-        description="Stream time of the status; only in the answer for one key",
+        description="Stream time of the status; only for one key",
     )
 
 
@@ -272,8 +272,8 @@ class TraitRunModel(CheckedRunModel):
     ended_at: str | None = Field(description=INSTANT)
     users: int | None = Field(description="Users with a value")
     published: int | None = Field(description="Number of values that differed from the run before")
-    scanned_bytes: int | None = Field(description="Estimate of the plan: bytes of the tables that the statement reads")
-    message: str | None = Field(description="Why it is refused, why it failed, or why it waits")
+    scanned_bytes: int | None = Field(description="Estimate of the bytes of the tables that it reads")
+    message: str | None = Field(description="Why it is refused, failed or waits")
 
 
 class TraitModel(DefinitionModel):
@@ -313,13 +313,13 @@ class TraitPageModel(PageModel[TraitModel]):
 
 
 class ViewRunModel(CheckedRunModel):
-    """The newest run of a view. Fields of a run that has not got so far are null."""
+    """The newest run of a view, or of the checks of an event type. Fields of a run that has not got so far are null."""
 
     as_of: str | None = Field(description=f"{INSTANT}: the value of `:as_of`")
     ended_at: str | None = Field(description=INSTANT)
-    rows: int | None = Field(description="Number of rows of the table")
-    scanned_bytes: int | None = Field(description="Estimate of the plan: bytes of the tables that the statement reads")
-    message: str | None = Field(description="Why it is refused, why it failed, or why it waits")
+    rows: int | None = Field(description="Rows of the table, or events checked")
+    scanned_bytes: int | None = Field(description="Estimate of the bytes of the tables that it reads")
+    message: str | None = Field(description="Why it is refused, failed or waits")
 
 
 class ViewModel(DefinitionModel):
@@ -358,7 +358,15 @@ class EventTypeModel(DefinitionModel):
     event: str = Field(description="Name of the event")
     description: str
     properties: list[DeclaredPropertyModel]
-    status: Literal["active", "archived"]
+    checks: list[ResultCheck] | None = None
+    schedule: str | None = None
+    timezone: str | None = None
+    within: str | None = Field(default=None, description="Period of the events that checks see")
+    last_run: ViewRunModel | None = Field(default=None, description="Newest run of the checks")
+    next_run_at: str | None = None
+    status: Literal["waiting", "running", "active", "refused", "failed", "archived"] = Field(
+        description="active without checks; else the state of their last run. The table can be read in every state but archived"
+    )
 
 
 class EventTypePageModel(PageModel[EventTypeModel]):
