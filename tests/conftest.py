@@ -14,6 +14,7 @@ from pathlib import Path
 
 import httpx
 import pytest
+import structlog
 from coverage import Coverage
 from hypothesis import settings
 from xdist.scheduler import LoadFileScheduling
@@ -34,6 +35,9 @@ os.environ.setdefault("STARLING_JOB_NICE", "0")
 # Every client of httpx would read all authorities of the system, 25 ms of processor time: a test that asks every 50 ms until
 # something is there would take a third of a processor for it.
 httpx._transports.default.create_ssl_context = cache(httpx.create_ssl_context)  # type: ignore[attr-defined]
+
+# The default renderer draws each frame of a traceback with its source and variables, which takes seconds of the processor.
+structlog.configure(processors=[structlog.processors.format_exc_info, structlog.dev.ConsoleRenderer(colors=False)])
 
 settings.register_profile("starling", deadline=None)  # the duration of an example depends on the load of the machine
 settings.load_profile("starling")

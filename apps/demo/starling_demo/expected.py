@@ -140,11 +140,12 @@ def _after(*days: int) -> ChangeInstants:
 
 def _orders(frame: pd.DataFrame) -> dict[str, list[Order]]:
     """Return user -> orders by time; those of one instant in the order of the frame."""
-    ordered = frame.sort_values("at", kind="stable")
-    return {
-        str(user): list(map(Order, rows["at"].tolist(), rows["revenue"].tolist(), rows["product"].tolist()))
-        for user, rows in ordered.groupby("user")
-    }
+    # Sorted here and cut in Python: a group of its own for each of thousands of users costs pandas a hundred times as much.
+    ordered = frame.sort_values(["user", "at"], kind="stable")
+    found: dict[str, list[Order]] = {}
+    for user, at, revenue, product in zip(*(ordered[column].tolist() for column in ordered.columns), strict=True):
+        found.setdefault(str(user), []).append(Order(at, revenue, product))
+    return found
 
 
 def _changes(orders: Mapping[str, list[Order]], change_instants: ChangeInstants, truth: Truth) -> Changes:

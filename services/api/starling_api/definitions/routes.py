@@ -114,7 +114,7 @@ def definition_routes(kind: Kind, path: str, writer: Role) -> APIRouter:
     add(
         "GET", "", f"list_{name}s", _list(kind),
         summary=f"List {title}s",
-        description="Archived definitions are left out unless `include_archived` is true, or `status` is `archived`.",
+        description="Archived definitions are absent unless `include_archived` is true or `status` is `archived`.",
         responses={200: {"model": PAGES[kind.name]}},
     )  # fmt: skip
     if kind is not VIEWS:
@@ -127,7 +127,7 @@ def definition_routes(kind: Kind, path: str, writer: Role) -> APIRouter:
     add(
         "PUT", "/{key}", f"update_{name}", _revise(kind, writer),
         summary=f"Change a {title}",
-        description="The body replaces the whole definition. A changed meaning makes a new version. An equal body has no effect.",
+        description="The body replaces the definition. A changed meaning makes a new version. An equal body has no effect.",
         responses={**view, **problems(404, 409, 412, 413, 422, 501)},
         openapi_extra=changed,
     )  # fmt: skip
