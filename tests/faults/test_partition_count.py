@@ -7,10 +7,11 @@ from confluent_kafka.cimpl import NewPartitions
 from tests.integration.stream.rig import Rig, wait_until
 
 
+@pytest.mark.long
 @pytest.mark.parametrize(
     ("names", "message"),
     [
-        pytest.param((".a",), b"must have the same number", id="one-topic", marks=pytest.mark.long),
+        pytest.param((".a",), b"must have the same number", id="one-topic"),
         pytest.param((".a", ".b", ".clock", "-state-changelog"), b"was built from", id="all-topics"),
     ],
 )

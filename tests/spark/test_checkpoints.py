@@ -37,6 +37,7 @@ START_MS = 1_700_000_000_000
 PATIENCE_SECONDS = 300.0
 
 
+@pytest.mark.long
 def test_the_lake_goes_on_under_the_checkpoint_of_a_new_version(
     spark: SparkSession, stack: Stack, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -296,6 +296,7 @@ def test_a_view_that_does_not_end_keeps_its_rows(rig: Rig) -> None:
     assert [tuple(row) for row in lake.rows("users").collect()] == [("bob",)]
 
 
+@pytest.mark.long
 def test_a_property_of_another_type_is_null(spark: SparkSession) -> None:
     names = {"string": "s", "integer": "i", "number": "n", "boolean": "b", "timestamp": "t", "string[]": "l"}
     at = datetime(2026, 1, 2, 3, 4, 5, tzinfo=UTC)

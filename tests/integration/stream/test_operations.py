@@ -72,6 +72,7 @@ def test_a_wrong_row_is_found_and_a_rebuild_of_its_partition_repairs_it(addresse
     assert counts_by_key(rig) == expected_counts(sent)
 
 
+@pytest.mark.long
 def test_a_timer_missing_from_the_due_index_is_found(addressed: Rig, capsys: pytest.CaptureFixture[str]) -> None:
     rig, base = addressed, ["--stage", addressed.stage]
     send_events(rig, 300)

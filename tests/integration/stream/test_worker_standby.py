@@ -31,6 +31,7 @@ def _position(path: Path) -> int:
         store.close()
 
 
+@pytest.mark.long
 def test_a_takeover_starts_from_the_standby_copy(rig: Rig) -> None:
     sent = send_events(rig, 600)
     lost, stays = rig.start("w0", **COPIES), rig.start("w1", **COPIES)
