@@ -87,6 +87,7 @@ def offsets(past_feed: History, count: int) -> dict[str, int]:
     return Counter(topic for topic, _, _ in past_feed.given[:count])
 
 
+@pytest.mark.long
 def test_each_record_counts_once_whether_the_lake_has_it_or_the_topic_or_both(spark: SparkSession, topics: Topics) -> None:
     past_feed = happened(5)
     third = len(past_feed.given) // 3

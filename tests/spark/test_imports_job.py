@@ -700,6 +700,7 @@ def test_changes_of_an_iceberg_table_are_sent_and_an_unchanged_snapshot_is_not_r
     assert "3 are gone and 0 are left" in str(imports.state(place)[1])
 
 
+@pytest.mark.long
 def test_a_run_goes_on_with_its_snapshot_and_the_next_one_reads_the_newest(
     spark: SparkSession, imports: Imports, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -348,6 +348,7 @@ def test_upkeep_keeps_every_row_and_the_position(rig: Rig) -> None:
     assert [row.name for row in rig.rows("behaviour_events")] == list("ABCDEFGHIJKLM")
 
 
+@pytest.mark.long
 def test_upkeep_reports_its_runs(rig: Rig, tmp_path: Path) -> None:
     rig.write(rig.event("A"))
     settings = lake_settings(tmp_path)

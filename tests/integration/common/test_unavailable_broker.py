@@ -79,6 +79,7 @@ def test_a_service_without_a_broker_lives_and_names_it(service: str, processes: 
     assert httpx.get(f"{process.url}/healthz", timeout=15, trust_env=False).status_code == 200, "a restart would not help"
 
 
+@pytest.mark.long
 def test_a_service_goes_on_when_the_broker_answers(stack: Stack) -> None:
     port, http = free_port(), free_port()
     waiting = threading.Thread(

@@ -31,10 +31,6 @@ def _plans(rig: Rig) -> list[bytes]:
     return [value for _, key, value in rig.read(f"{rig.stage}.out") if key == b"plan"]
 
 
-def _long(failpoint: str) -> object:
-    return pytest.param(failpoint, marks=pytest.mark.long)
-
-
 def _metric(worker: Worker, name: str) -> float:
     """Return the sum over the labels."""
     with urllib.request.urlopen(f"http://127.0.0.1:{worker.port}/metrics", timeout=10) as answer:
@@ -74,7 +70,8 @@ def test_a_lost_disk_is_restored_from_cassandra(with_backing_store: Rig) -> None
     assert _metric(second, "starling_stream_restored_records_total") < 50
 
 
-@pytest.mark.parametrize("failpoint", [AFTER_COMMIT, *map(_long, (AFTER_STORE, MID_FLUSH, AFTER_FLUSH))])
+@pytest.mark.long
+@pytest.mark.parametrize("failpoint", [AFTER_COMMIT, AFTER_STORE, MID_FLUSH, AFTER_FLUSH])
 def test_outputs_are_exactly_once_over_a_kill_and_a_lost_disk(with_backing_store: Rig, failpoint: str) -> None:
     sent = send_events(with_backing_store, 600)
     victim = with_backing_store.start(STARLING_FAILPOINT=f"{failpoint}:2", STARLING_UNIT_MAX_RECORDS="200")
@@ -206,7 +203,8 @@ def test_changes_above_the_limit_are_dropped_and_filled_from_the_store(with_back
     assert counts_by_key(with_backing_store) == expected_counts(big)
 
 
-@pytest.mark.parametrize("beyond", [pytest.param(True, marks=pytest.mark.long), False])
+@pytest.mark.long
+@pytest.mark.parametrize("beyond", [True, False])
 def test_a_flushed_offset_outside_the_log_is_not_trusted(with_backing_store: Rig, beyond: bool) -> None:
     sent = send_events(with_backing_store, 300)
     first = with_backing_store.start()
@@ -241,7 +239,7 @@ def test_another_layout_than_the_frozen_one_is_refused_with_the_cure(with_backin
 
 
 @pytest.mark.long
-@pytest.mark.parametrize("failpoint", [_long(MID_FLUSH), AFTER_FLUSH])
+@pytest.mark.parametrize("failpoint", [MID_FLUSH, AFTER_FLUSH])
 def test_late_writes_of_a_replaced_worker_do_no_harm(with_backing_store: Rig, failpoint: str) -> None:
     """Suspended within a flush, or before the checkpoint after it, for longer than its session; resumed afterwards."""
     sent = send_events(with_backing_store, 600)

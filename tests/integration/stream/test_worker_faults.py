@@ -117,7 +117,8 @@ def test_a_worker_can_be_stopped_before_its_first_assignment(rig: Rig) -> None:
     sleeper.resume()
 
 
-@pytest.mark.parametrize("failpoint", [AFTER_FOLD, pytest.param(AFTER_PRODUCE, marks=pytest.mark.long)])
+@pytest.mark.long
+@pytest.mark.parametrize("failpoint", [AFTER_FOLD, AFTER_PRODUCE])
 def test_a_worker_suspended_past_its_session_commits_nothing(rig: Rig, failpoint: str) -> None:
     sent = send_events(rig, 600)
     zombie = rig.start("w0", STARLING_FAILPOINT=f"{failpoint}:2:stop", STARLING_UNIT_MAX_RECORDS="200")
