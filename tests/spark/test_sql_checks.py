@@ -12,8 +12,8 @@ from pyspark.sql import DataFrame, SparkSession
 from starling_common.time.instants import parse_instant
 from starling_rules.sql.checks import Measured, checks_of
 from starling_rules.sql.runs import ACTIVE, FAILED, REFUSED, run_id
-from starling_spark.jobs.sql_traits.measuring import measured, misfit
-from starling_spark.jobs.sql_traits.quality import TABLE
+from starling_spark.jobs.sql_traits.checks.measuring import measured, misfit
+from starling_spark.jobs.sql_traits.checks.quality import TABLE
 from starling_spark.jobs.sql_traits.store import VIEWS
 from starling_spark.jobs.sql_traits.views import view_lake
 from tests.conftest import Stack

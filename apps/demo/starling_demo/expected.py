@@ -140,7 +140,7 @@ def _after(*days: int) -> ChangeInstants:
 
 def _orders(frame: pd.DataFrame) -> dict[str, list[Order]]:
     """Return user -> orders by time; those of one instant in the order of the frame."""
-    # Sorted here and cut in Python: a group of its own for each of thousands of users costs pandas a hundred times as much.
+    # Cut in Python: a frame of pandas for each of 23,570 users takes ten times as long.
     ordered = frame.sort_values(["user", "at"], kind="stable")
     found: dict[str, list[Order]] = {}
     for user, at, revenue, product in zip(*(ordered[column].tolist() for column in ordered.columns), strict=True):

@@ -5,7 +5,7 @@ from collections.abc import Callable, Iterable
 from pyspark.sql import DataFrame
 
 from starling_common.cassandra.read_models import EVENT_TYPE
-from starling_spark.jobs.sql_traits.quality import TABLE
+from starling_spark.jobs.sql_traits.checks.quality import TABLE
 from starling_spark.jobs.sql_traits.store import Run, Stored
 from starling_spark.lakehouse.iceberg import Lake
 from starling_spark.lakehouse.lineage import table_datasets

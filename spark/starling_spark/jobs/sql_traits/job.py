@@ -28,11 +28,11 @@ from starling_rules.sql.event_types import with_event_types
 from starling_rules.sql.runs import ACTIVE, FAILED, MAX_ATTEMPTS, REFUSED, WAITING
 from starling_rules.sql.statement import AS_OF, sql_errors, tables_read
 from starling_rules.sql.tables import PRODUCTS
-from starling_spark.jobs.sql_traits.checking import CheckFailed, Checking
+from starling_spark.jobs.sql_traits.checks.checking import CheckFailed, Checking
+from starling_spark.jobs.sql_traits.checks.quality import QualityResults
 from starling_spark.jobs.sql_traits.event_types import CheckedEvents
 from starling_spark.jobs.sql_traits.plan import PlanRefused, check_plan, scanned_bytes
 from starling_spark.jobs.sql_traits.products import Listing, Products
-from starling_spark.jobs.sql_traits.quality import QualityResults
 from starling_spark.jobs.sql_traits.results import Results, Target
 from starling_spark.jobs.sql_traits.store import Computed, Run, RunStore, Stored
 from starling_spark.jobs.sql_traits.tables import SOURCES, NoTables, as_of_ms, pinned_tables, sources_of

@@ -8,8 +8,8 @@ from pyspark.sql import DataFrame
 from starling_common.telemetry.logs import log
 from starling_common.time.instants import wall_clock_ms
 from starling_rules.sql.checks import ERROR, checks_of, document_of, message_of, outcome_of
-from starling_spark.jobs.sql_traits.measuring import measured, misfit
-from starling_spark.jobs.sql_traits.quality import QualityResults
+from starling_spark.jobs.sql_traits.checks.measuring import measured, misfit
+from starling_spark.jobs.sql_traits.checks.quality import QualityResults
 from starling_spark.jobs.sql_traits.store import Run, RunStore
 from starling_spark.jobs.sql_traits.values import ResultRefused
 
