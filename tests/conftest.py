@@ -21,6 +21,7 @@ from xdist.scheduler import LoadFileScheduling
 
 from starling_common.deploy import DeploySettings, deploy
 from starling_common.settings import Cassandra, Kafka, SchemaRegistry
+from starling_common.testing import drop_own_keyspaces
 from starling_local.testing import embedded
 
 ROOT = Path(__file__).parent.parent
@@ -140,7 +141,9 @@ def stack(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Stack]:
     """A running stack: the one described by the JSON file `STARLING_TEST_STACK` names, else an embedded one of our own."""
     described = os.environ.get("STARLING_TEST_STACK")
     if described:
-        yield deployed(_read(Path(described)))
+        given = deployed(_read(Path(described)))
+        yield given
+        drop_own_keyspaces(given.cassandra)
         return
     own, process = tmp_path_factory.mktemp("stack"), os.environ.get("PYTEST_XDIST_WORKER", "alone")
     common = own.parent if process == "alone" else own.parents[1]

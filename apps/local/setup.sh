@@ -65,8 +65,13 @@ if [ "$(cat .venv/.installed 2>/dev/null || true)" != "$wanted" ]; then
   echo "$wanted" >.venv/.installed
 fi
 
+# The compiler keeps one core busy for minutes. Meanwhile the archives are made, by plain Python: what was compiled is gone first.
 failed=0
-.venv/bin/python apps/local/compile_native.py || failed=$?
+.venv/bin/python apps/local/compile_native.py --check || .venv/bin/python apps/local/compile_native.py --clean
+.venv/bin/python apps/local/compile_native.py &
+compiling=$!
 wait "$fetching" || failed=$?
 [ "$failed" -ne 0 ] || .venv/bin/python -m starling_local.stack.archives || failed=$?
+.venv/bin/python -m starling_spark.session.class_archive || failed=$?
+wait "$compiling" || failed=$?
 exit "$failed"

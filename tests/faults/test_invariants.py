@@ -95,7 +95,7 @@ def test_1_a_committed_output_is_there_exactly_once_whatever_was_killed(rig: Rig
 
 
 @pytest.mark.parametrize(
-    "place", [AFTER_PRODUCE, AFTER_COMMIT, *(pytest.param(one, marks=pytest.mark.long) for one in (AFTER_FOLD, AFTER_STORE))]
+    "place", [AFTER_COMMIT, *(pytest.param(one, marks=pytest.mark.long) for one in (AFTER_FOLD, AFTER_PRODUCE, AFTER_STORE))]
 )
 def test_2_a_store_never_holds_anything_of_an_uncommitted_transaction(rig: Rig, place: str) -> None:
     _send(rig, 600)

@@ -76,6 +76,7 @@ def test_in_and_out_on_one_day_is_an_entry_and_an_exit_and_no_size(spark: SparkS
     assert still_in(spark, feed) == {("2026-03-08", 1): (1, 0)}
 
 
+@pytest.mark.long
 def test_a_record_that_is_there_twice_counts_once(spark: SparkSession) -> None:
     feed = Feed().add("ann", "s", "2026-03-08T01:00:00Z", "2026-03-09T01:00:00Z")
     once = by_day(spark, feed)

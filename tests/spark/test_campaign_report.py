@@ -202,6 +202,7 @@ def instance(stack: Stack, tmp_path: Path) -> Iterator[ReportInstance]:
     made.remove()
 
 
+@pytest.mark.long
 def test_each_step_counts_once_wherever_it_is(spark: SparkSession, instance: ReportInstance, tmp_path: Path) -> None:
     sent = progress("m1", "REQUESTED", is_first=True), progress("m1", "SENT"), progress("m2", "HELD_OUT", is_first=True)
     instance.send(*sent, b"broken")

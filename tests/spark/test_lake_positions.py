@@ -226,6 +226,7 @@ def overwritten(rig: Rig) -> None:
     rig.lake.replace(TABLE, rig.spark.createDataFrame([("other",)], COLUMNS))
 
 
+@pytest.mark.long
 def test_maintenance_keeps_the_snapshot_that_a_run_reads(rig: Rig) -> None:
     first = rig.append(1)
     with pinned(rig.lake, Pinning("job")) as lake:
@@ -291,6 +292,7 @@ def test_an_empty_table_has_no_tag_and_no_position_for_a_run(rig: Rig) -> None:
         assert (lake.snapshot(TABLE), lake.position(TABLE), rig.tags()) == (None, {}, [])
 
 
+@pytest.mark.long
 def test_a_run_that_fails_keeps_its_snapshots_until_it_is_continued(rig: Rig) -> None:
     snapshots = {TABLE: rig.append(1)}
     rig.append(2)

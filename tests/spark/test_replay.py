@@ -23,7 +23,7 @@ def replayed(spark: SparkSession, past_feed: History, until_ms: int) -> tuple[Da
     return found.selectExpr("workspace", "user_id", "inline(memberships)").select(*PAIR), segments(given)
 
 
-@pytest.mark.parametrize(("seed", "days"), [(1, (12.25, 70)), (3, (46,))])
+@pytest.mark.parametrize(("seed", "days"), [pytest.param(1, (12.25, 70), marks=pytest.mark.long), (3, (46,))])
 def test_a_replay_equals_the_feed_of_the_segmenter(spark: SparkSession, seed: int, days: tuple[float, ...]) -> None:
     past_feed = happened(seed)
     assert len(past_feed.feed) > 150

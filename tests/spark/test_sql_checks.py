@@ -172,6 +172,7 @@ def test_a_failed_check_keeps_the_rows_and_the_values_of_the_run_before(rig: Rig
     assert (json.loads(row["bounds"]), row["observed"]) == ({"min": 0, "max": 50}, "1 to 51")
 
 
+@pytest.mark.long
 def test_the_events_of_an_event_type_are_checked(rig: Rig, tmp_path: Path) -> None:
     properties = [{"name": "revenue", "type": "number"}, {"name": "orderId", "type": "string"}]
     declared(rig, "order", "Order Completed", properties)

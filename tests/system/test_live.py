@@ -88,6 +88,7 @@ def test_people_enter_and_leave_with_an_uploaded_list(live: Platform) -> None:
     assert live.api.delete(f"/v1/lists/{vips}").status_code == 204
 
 
+@pytest.mark.long
 def test_what_one_of_an_account_does_moves_all_of_it(live: Platform) -> None:
     team = f"team-{uuid.uuid4().hex}"
     key = define(live, {"account": {"match": "any", "where": {"event": f"Opened {team}", "within": "8s"}}})

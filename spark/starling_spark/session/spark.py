@@ -12,6 +12,7 @@ from pyspark import SparkConf, SparkContext
 from pyspark.sql import SparkSession
 
 from starling_spark.failpoints import worker_config
+from starling_spark.session.class_archive import java_options
 from starling_spark.session.kubernetes import driver_config
 from starling_spark.session.settings import SparkSettings
 
@@ -103,7 +104,8 @@ def session_config(settings: SparkSettings) -> Mapping[str, str]:
         "spark.jars": ",".join(str(jar) for jar in settings.jars()),
         "spark.driver.memory": settings.spark_driver_memory,
         "spark.driver.extraJavaOptions": f"-Dlog4j2.configurationFile={(here / 'log4j2.properties').as_uri()}"
-        + (_SMALL_JVM if local else ""),
+        + (_SMALL_JVM if local else "")
+        + f" {java_options()}".rstrip(),
         "spark.python.daemon.module": "starling_spark.session.worker_daemon",
         "spark.ui.enabled": "false",
         "spark.ui.showConsoleProgress": "false",

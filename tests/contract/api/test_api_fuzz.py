@@ -22,7 +22,7 @@ CHECKS = (
     "not_a_server_error,status_code_conformance,content_type_conformance,response_headers_conformance,"
     "response_schema_conformance,unsupported_method,allow_header_conformance,ignored_auth"
 )
-EXAMPLES = int(os.environ.get("STARLING_FUZZ_EXAMPLES", "2"))
+EXAMPLES = int(os.environ.get("STARLING_FUZZ_EXAMPLES", "1"))
 PHASES = "examples,fuzzing,stateful"
 """Not `coverage`: it enumerates the combinations of the recursive conditions, and does not come to an end."""
 

@@ -140,6 +140,7 @@ def test_planted_secrets_are_in_no_record_row_log_or_answer(  # noqa: PLR0917 - 
         assert [answer.url for answer in answers if secret in answer.text] == []
 
 
+@pytest.mark.long
 def test_planted_credentials_of_every_target_are_in_no_record_row_log_or_answer(
     client: Client, stack: Stack, database: Database, own_cassandra: Cassandra, delivery_environment: dict[str, str], tmp_path: Path
 ) -> None:

@@ -121,14 +121,23 @@ def settings(world: World, failpoint: str = "") -> dict[str, str]:
     return {**world.stack.environment(), **own}
 
 
-def test_each_member_is_listed_once_wherever_the_process_is_killed(world: World, tmp_path: Path) -> None:
+EVERYWHERE = (AFTER_START, AFTER_READ, BEFORE_COMMIT, AFTER_COMMIT, f"{BEFORE_COMMIT}:2", f"{AFTER_READ}:3")
+
+
+@pytest.mark.parametrize(
+    "failpoints",
+    [pytest.param(EVERYWHERE, marks=pytest.mark.long, id="everywhere"), pytest.param((f"{BEFORE_COMMIT}:2",), id="once")],
+)
+def test_each_member_is_listed_once_wherever_the_process_is_killed(
+    world: World, tmp_path: Path, failpoints: tuple[str, ...]
+) -> None:
     world.activate()
     with running("starling_broadcaster", settings(world), tmp_path / "waiting.log") as service:
         eventually(lambda: 'starling_broadcaster_broadcasts{state="waiting"} 1.0' in metrics(service.url))
         assert world.records(BROADCASTS) == []
         assert service.stop() == 0
     world.advance(AT + 1)
-    for failpoint in (AFTER_START, AFTER_READ, BEFORE_COMMIT, AFTER_COMMIT, f"{BEFORE_COMMIT}:2", f"{AFTER_READ}:3"):
+    for failpoint in failpoints:
         with running("starling_broadcaster", settings(world, failpoint), tmp_path / "killed.log", ready=False) as service:
             assert service.process.wait(60) == -signal.SIGKILL
     assert not world.is_done()

@@ -68,6 +68,7 @@ def test_changes_share_requests_and_a_refused_one_holds_up_no_other(world: World
     assert (retry["user_id"], retry["attempt"], retry["batch_limit"]) == ("u17", 2, 1)
 
 
+@pytest.mark.long
 def test_a_process_killed_at_each_point_of_a_batch_loses_no_change_and_keeps_the_order_of_each_user(
     world: World, receiver: BatchReceiver
 ) -> None:

@@ -82,6 +82,7 @@ def expected(last: dict[str, int]) -> tuple[dict[str, int], tuple[int, int]]:
     return {user: sequence for user, sequence in last.items() if sequence % 2}, (entered, exited)
 
 
+@pytest.mark.long
 def test_the_same_records_twice_by_two_projectors_and_a_crash_count_once(log: Log, start: Start, tables: Database) -> None:
     last = write_history(log, "vip", seed=7)
     all_members, counts = expected(last)
@@ -239,7 +240,7 @@ def test_a_record_whose_value_the_database_refuses_is_a_dead_letter_and_stops_no
     log.change("ada", "vip", 1)
     with start():
         eventually(lambda: members(tables, log, "vip") == {"ada": 1})
-    letters = [one for one in _dead_letters(stack, log) if one["key"] == f"{log.workspace}/eve".encode()]
+        letters = eventually(lambda: [one for one in _dead_letters(stack, log) if one["key"] == f"{log.workspace}/eve".encode()])
     assert [one["code"] for one in letters] == ["poison"]
     assert "Out of bound timestamp" in letters[0]["message"]
 

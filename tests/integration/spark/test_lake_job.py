@@ -32,6 +32,7 @@ def receiver() -> Iterator[LineageReceiver]:
     made.close()
 
 
+@pytest.mark.long
 def test_the_life_of_a_lake(lake: LakeInstance, receiver: LineageReceiver) -> None:
     """One process, step by step, and one that ends it: each start of Spark costs more than all that happens here."""
     good = lake.value(TRACK, received("track", {"event": "Order Completed", "properties": {"revenue": 1}}))

@@ -25,7 +25,12 @@ def _without_poison(sent: Sent) -> dict[bytes, list[int]]:
 
 
 @pytest.mark.parametrize(
-    ("point", "name"), [("process", "ValueError: failpoint process"), ("decode", "ValueError"), ("output", "KafkaException: ")]
+    ("point", "name"),
+    [
+        ("process", "ValueError: failpoint process"),
+        ("decode", "ValueError"),
+        pytest.param("output", "KafkaException: ", marks=pytest.mark.long),
+    ],
 )
 def test_other_records_of_the_user_and_of_all_others_are_folded_exactly_once(rig: Rig, point: str, name: str) -> None:
     sent = send_events(rig, 600)

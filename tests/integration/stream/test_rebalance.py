@@ -31,6 +31,7 @@ def _report(what: str, made: Load, since: float, untouched: set[int]) -> None:
     print(f"{what}: untouched", {number: pauses[number] for number in sorted(untouched)}, "all", pauses)  # noqa: T201 - the measurement
 
 
+@pytest.mark.long
 def test_partitions_that_stay_are_neither_stopped_nor_restored(rig: Rig) -> None:
     first = rig.start("w0", **LONG)
     wait_until(first.ready, "the first worker")

@@ -85,6 +85,7 @@ def test_outputs_are_exactly_once_over_a_kill_and_a_lost_disk(with_backing_store
     assert inconsistencies(with_backing_store) == []
 
 
+@pytest.mark.long
 def test_another_worker_takes_over_from_cassandra_and_a_third_with_an_old_disk_too(with_backing_store: Rig) -> None:
     sent = send_events(with_backing_store, 400)
     first = with_backing_store.start("w0")
@@ -105,6 +106,7 @@ def test_another_worker_takes_over_from_cassandra_and_a_third_with_an_old_disk_t
     assert inconsistencies(with_backing_store) == []
 
 
+@pytest.mark.long
 def test_timers_of_users_without_new_events_fire_after_a_lost_disk(with_backing_store: Rig) -> None:
     send_events(with_backing_store, 200)
     first = with_backing_store.start()

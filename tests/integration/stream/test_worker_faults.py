@@ -17,7 +17,9 @@ from tests.integration.stream.rig import Rig, wait_until
 from tests.unit.stream.counting import event
 
 
-@pytest.mark.parametrize("failpoint", [AFTER_FOLD, AFTER_PRODUCE, AFTER_COMMIT, AFTER_STORE])
+@pytest.mark.parametrize(
+    "failpoint", [AFTER_COMMIT, *(pytest.param(one, marks=pytest.mark.long) for one in (AFTER_FOLD, AFTER_PRODUCE, AFTER_STORE))]
+)
 def test_outputs_are_exactly_once_over_a_kill_at_each_place(rig: Rig, failpoint: str) -> None:
     sent = send_events(rig, 600)
     victim = rig.start(STARLING_FAILPOINT=f"{failpoint}:2", STARLING_UNIT_MAX_RECORDS="200")

@@ -5,6 +5,7 @@ import re
 from dataclasses import replace
 from pathlib import Path
 
+import pytest
 from rich.console import Console
 
 from starling_demo.consistency import compare
@@ -24,6 +25,7 @@ def words(line: str) -> str:
     return re.sub(r"[\s━]+", " ", line).strip()
 
 
+@pytest.mark.long
 def test_the_readme_shows_what_the_demo_prints() -> None:
     _, _, rest = README.read_text(encoding="utf-8").partition("```\nStarling demo:")
     shown = [words(line) for line in rest.partition("```")[0].splitlines()[1:]]
