@@ -94,7 +94,8 @@ def _drive(scratch: Path) -> None:
     query = stream.writeStream.foreachBatch(sink).option("checkpointLocation", str(scratch / "checkpoint"))
     query.trigger(availableNow=True).start().awaitTermination()
     gateway = SparkContext._gateway  # noqa: SLF001 - the public way leaves the process to the end of this one
-    assert gateway is not None
+    if gateway is None:
+        raise OSError("the driver has no JVM of its own")
     spark.stop()
     gateway.shutdown()
     gateway.proc.stdin.close()
