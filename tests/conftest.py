@@ -26,6 +26,10 @@ from starling_local.testing import embedded
 
 ROOT = Path(__file__).parent.parent
 
+# Each of the hundreds of processes that the tests start would compile its sources again, which takes a quarter of its start.
+os.environ.pop("PYTHONDONTWRITEBYTECODE", None)
+sys.dont_write_bytecode = False
+
 # The JVMs here live for minutes, and what they compile a second time with all optimisations takes longer than it saves:
 # broker, database and registry cost 23 s of processor until schemas and tables are in place, and 42 s without this.
 os.environ.setdefault("JAVA_TOOL_OPTIONS", "-XX:TieredStopAtLevel=1")

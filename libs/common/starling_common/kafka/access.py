@@ -7,10 +7,8 @@ from enum import StrEnum
 from fnmatch import fnmatchcase
 from typing import Any, Final
 
-import yaml
-
 from starling_common.kafka.topics import Catalogue, Stage
-from starling_common.schemas import schema_directory
+from starling_common.schemas import read_document
 
 PRINCIPAL: Final = "User:starling-{service}"
 """The default pattern of the users' names."""
@@ -84,8 +82,7 @@ class Principals:
 
 def load_services(catalogue: Catalogue) -> list[Service]:
     """Return every service with its rights, in the order of the file. Raises: ValueError that names the entry and the error."""
-    document = yaml.safe_load((schema_directory() / "access.yaml").read_text())
-    return services_of(document["services"], catalogue)
+    return services_of(read_document("access.yaml")["services"], catalogue)
 
 
 def services_of(entries: Mapping[str, Mapping[str, Any]], catalogue: Catalogue) -> list[Service]:

@@ -5,9 +5,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Final
 
-import yaml
-
-from starling_common.schemas import schema_directory
+from starling_common.schemas import read_document
 
 INGEST_KINDS: Final = ("track", "identify", "page", "screen", "group", "alias")
 INGEST_TOPICS: Final = tuple(f"ingest.{kind}" for kind in INGEST_KINDS)
@@ -137,7 +135,7 @@ def load_catalogue(profile_partitions: int | None = None) -> Catalogue:
 
     Raises: ValueError that names the topic and the error.
     """
-    document = yaml.safe_load((schema_directory() / "topics.yaml").read_text())
+    document = read_document("topics.yaml")
     count = profile_partitions or int(document["partitions"]["profile"])
     topics = {name: _topic(name, entry, count) for name, entry in document["topics"].items()}
     stages = tuple(

@@ -4,10 +4,9 @@ from collections.abc import Mapping
 from functools import cache
 from typing import Any, TypeVar, cast
 
-import yaml
 from prometheus_client import REGISTRY, CollectorRegistry, Counter, Gauge, Histogram
 
-from starling_common.schemas import schema_directory
+from starling_common.schemas import read_document
 
 M = TypeVar("M", Counter, Gauge, Histogram)
 
@@ -15,8 +14,7 @@ M = TypeVar("M", Counter, Gauge, Histogram)
 @cache
 def telemetry() -> Mapping[str, Mapping[str, Any]]:
     """Return {type, help, labels, buckets} of every metric by its name."""
-    document = yaml.safe_load((schema_directory() / "telemetry.yaml").read_text())
-    return cast("Mapping[str, Mapping[str, Any]]", document["metrics"])
+    return cast("Mapping[str, Mapping[str, Any]]", read_document("telemetry.yaml")["metrics"])
 
 
 class Metrics:
