@@ -84,7 +84,7 @@ def _refused(worker: Worker) -> bool:
 
 
 @pytest.mark.parametrize(
-    "place", [AFTER_PRODUCE, *(pytest.param(one, marks=pytest.mark.long) for one in (AFTER_FOLD, AFTER_COMMIT, AFTER_STORE))]
+    "place", [pytest.param(one, marks=pytest.mark.long) for one in (AFTER_PRODUCE, AFTER_FOLD, AFTER_COMMIT, AFTER_STORE)]
 )
 def test_1_a_committed_output_is_there_exactly_once_whatever_was_killed(rig: Rig, place: str) -> None:
     sent = _send(rig, 600)

@@ -128,7 +128,7 @@ def test_where_workers_write_no_files_the_rows_are_the_same(rig: Rig) -> None:
     assert rig.spark.table(rig.lake.name("behaviour_events")).where(f"received_at > timestamp_micros({RECEIVED_AT})").count() == 1
 
 
-@pytest.mark.parametrize("as_rows", [False, True])
+@pytest.mark.parametrize("as_rows", [False, pytest.param(True, marks=pytest.mark.long)])
 def test_a_repeated_batch_adds_nothing_and_half_a_batch_is_completed(rig: Rig, as_rows: bool) -> None:
     rig.as_rows = as_rows
     records = [rig.item(TRACK, ITEM), rig.event("A"), rig.record(TRACK, b"broken"), rig.event("B")]

@@ -120,6 +120,7 @@ def test_records_are_read_and_broken_ones_become_dead_letters(spark: SparkSessio
     assert letters[0]["correlation_id"] == "c-1"
 
 
+@pytest.mark.long
 def test_a_real_purchase_history_gives_what_pandas_gives(spark: SparkSession) -> None:
     """70,000 purchases of a music shop; the region is the test's, for the history has none."""
     history = load_purchases()

@@ -424,7 +424,7 @@ def test_a_record_that_the_database_refuses_is_a_dead_letter_and_stops_no_other(
     "change",
     [
         pytest.param("DROP TABLE {ks}.segment_members", marks=pytest.mark.long),
-        "ALTER TABLE {ks}.segment_members DROP sequence",
+        pytest.param("ALTER TABLE {ks}.segment_members DROP sequence", marks=pytest.mark.long),
     ],
 )
 def test_a_database_without_a_table_or_column_delays_all_records_and_refuses_none(

@@ -185,9 +185,8 @@ def test_it_runs_without_a_broker(
     assert namespace["streak_after"](codecs, example, [5, 6, 7, 9, 10]) == ["1", "2", "3", "0", "1", "2", "0"]
 
 
-@pytest.mark.parametrize(
-    ("disk_lost", "seed"), [pytest.param(False, 1, id="disk_kept", marks=pytest.mark.long), pytest.param(True, 2, id="disk_lost")]
-)
+@pytest.mark.long
+@pytest.mark.parametrize(("disk_lost", "seed"), [pytest.param(False, 1, id="disk_kept"), pytest.param(True, 2, id="disk_lost")])
 def test_it_is_exact_over_a_kill(parts: Stack, package: Path, source: Source, tmp_path: Path, disk_lost: bool, seed: int) -> None:
     dice, workspace = random.Random(seed), f"ws{seed}"
     active = {user: [day + seed * 100 for day in days] for user, days in _active_days(dice, workspace).items()}
