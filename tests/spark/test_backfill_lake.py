@@ -129,6 +129,7 @@ def test_a_record_that_makes_the_fold_raise_changes_nothing_else(
     )
 
 
+@pytest.mark.long
 def test_what_the_broker_let_go_of_meanwhile_is_not_passed_over(spark: SparkSession, topics: Topics) -> None:
     past_feed = happened(5)
     topics.send_all(past_feed.given)

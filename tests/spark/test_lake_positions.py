@@ -181,6 +181,7 @@ def test_what_a_lake_has_reached_by_an_instant_is_an_earlier_position(rig: Rig) 
     assert rig.lake.reached(TABLE, between_ms - 1) is None
 
 
+@pytest.mark.long
 def test_maintenance_deletes_the_positions_of_expired_snapshots(rig: Rig) -> None:
     for number in (1, 2, 3):
         rig.append(number)

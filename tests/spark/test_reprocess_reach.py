@@ -47,6 +47,7 @@ def place(spark: SparkSession, stack: Stack, tmp_path: Path) -> Iterator[RunCont
         future.result()
 
 
+@pytest.mark.long
 def test_missing_records_limit_the_complete_range(place: RunContext) -> None:
     producer = Producer(producer_config(place.settings.kafka.brokers))
     given = [(TRACK, 0, 1000), (TRACK, 0, 2000), (TRACK, 0, 3000), (PAGE, 1, 5000), (PAGE, 1, 6000), (PAGE, 2, 7000)]

@@ -61,6 +61,7 @@ def upload(platform: Platform, method: str, key: str, users: list[str]) -> None:
     assert (answer.status_code, answer.json()["users"]) == (200, len(users))
 
 
+@pytest.mark.long
 def test_people_enter_and_leave_with_an_uploaded_list(live: Platform) -> None:
     vips = f"l{uuid.uuid4().hex[:10]}"
     assert live.api.put(f"/v1/lists/{vips}").status_code == 201

@@ -25,6 +25,7 @@ def addressed(with_backing_store: Rig, monkeypatch: pytest.MonkeyPatch) -> Rig:
     return with_backing_store
 
 
+@pytest.mark.long
 def test_a_user_is_printed_and_stores_are_compared_beside_a_running_worker(
     addressed: Rig, capsys: pytest.CaptureFixture[str]
 ) -> None:

@@ -37,6 +37,7 @@ def test_a_worker_joins_its_group_once(rig: Rig) -> None:
     assert json.loads(assigned)["generation"] == 1
 
 
+@pytest.mark.long
 def test_a_lost_disk_is_rebuilt_from_the_changelog(rig: Rig) -> None:
     sent = send_events(rig, 600)
     first = rig.start()
@@ -169,6 +170,7 @@ def test_a_fetch_waits_for_the_registry_and_is_not_skipped(rig: Rig) -> None:
     assert counts_by_key(rig) == expected_counts(sent)
 
 
+@pytest.mark.long
 def test_timers_survive_a_lost_disk_and_fire_once_when_the_clock_is_advanced(rig: Rig) -> None:
     send_events(rig, 200)
     first = rig.start()

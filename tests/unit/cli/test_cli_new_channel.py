@@ -55,6 +55,7 @@ def test_the_generated_channel_passes_its_contract(checkout: Path) -> None:
     pass_contract(checkout)
 
 
+@pytest.mark.long
 def test_the_shortest_channel_passes_in_less_than_60_lines(checkout: Path) -> None:
     path, test = checkout / "services/delivery/starling_delivery/channels/ntfy.py", "tests/contract/delivery/test_ntfy_channel.py"
     generated = path.read_text(), (checkout / test).read_text()
