@@ -23,7 +23,7 @@ _SILENT = "-Xlog:cds*=error"
 
 def java_options() -> str:
     """Return the options of Java that map the archive; empty without an archive."""
-    return f"-XX:SharedArchiveFile={ARCHIVE} {_SILENT}" if ARCHIVE.exists() else ""
+    return f'"-XX:SharedArchiveFile={ARCHIVE}" {_SILENT}' if ARCHIVE.exists() else ""
 
 
 def fingerprint(environment: Mapping[str, str]) -> str:

@@ -1,3 +1,4 @@
+import shlex
 from pathlib import Path
 
 import pytest
@@ -8,8 +9,8 @@ from starling_spark.session import class_archive
 @pytest.fixture
 def place(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     """An environment without an archive."""
-    monkeypatch.setattr(class_archive, "ARCHIVE", tmp_path / "share" / "spark.jsa")
-    monkeypatch.setattr(class_archive, "STAMP", tmp_path / "share" / "spark.of")
+    monkeypatch.setattr(class_archive, "ARCHIVE", tmp_path / "a share" / "spark.jsa")
+    monkeypatch.setattr(class_archive, "STAMP", tmp_path / "a share" / "spark.of")
     return tmp_path
 
 
@@ -21,7 +22,7 @@ def written(archive: Path) -> None:
 def test_a_driver_without_an_archive_starts_without_the_option(place: Path) -> None:
     assert class_archive.java_options() == ""
     written(class_archive.ARCHIVE)
-    assert class_archive.java_options().split()[0] == f"-XX:SharedArchiveFile={class_archive.ARCHIVE}"
+    assert shlex.split(class_archive.java_options())[0] == f"-XX:SharedArchiveFile={class_archive.ARCHIVE}"
 
 
 def test_a_current_archive_is_not_made_again(
