@@ -130,7 +130,7 @@ def store_behaves(story: Story, behaviour: Behaviour) -> Iterator[None]:
 
 @contextmanager
 def broker_hangs(story: Story, worker: SparkWorker) -> Iterator[None]:
-    """The fault ends before the block: nobody can send events meanwhile."""
+    """The fault ends before the block: no event can be sent meanwhile."""
     with suspended(story.cluster.broker.process):
         pass
     yield
