@@ -54,6 +54,7 @@ ALLOWED: Final[Mapping[str, str]] = {
     "bulk_states.py:stateName": "protobuf serialises the field",
     "fence.py:implements": "Py4J reads it",
     "test_node.py:verify_mode": "ssl reads it",
+    "conftest.py:dont_write_bytecode": "Python reads it",
     "stream_times.py:zero": _SPARK,
     "stream_times.py:addInPlace": _SPARK,
     "spark_state.py:init": _SPARK,
@@ -158,6 +159,7 @@ ALLOWED: Final[Mapping[str, str]] = {
     # for tests
     "testing.py:eventually": _ADDRESS,
     "testing.py:own_keyspace": _ADDRESS,
+    "testing.py:drop_own_keyspaces": _ADDRESS,
     "testing.py:cassandra_host": _ADDRESS,
     "testing.py:cassandra_port": _ADDRESS,
     "postgres.py:postgres": _ADDRESS,
