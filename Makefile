@@ -200,7 +200,7 @@ bench-delivery: setup ## delivery: rates relative to bare loops, latencies, a br
 bench-stream: setup ## the stream layer beside Kafka Streams, Quix Streams and stock Faust: about an hour (ARGS=--small: minutes)
 	@$(PYTHON) benchmarks/stream.py $(ARGS)
 
-bench-spark: setup ## computed traits and the lake beside reading and decoding alone, two executors beside one, values while events flow: forty minutes (ARGS=--small: minutes)
+bench-spark: setup ## computed traits and the lake beside reading and decoding alone, two executors beside one, values while events flow: more than half an hour (ARGS=--small: minutes)
 	@$(PYTHON) benchmarks/spark_profiles.py --write $(ARGS)
 	@$(PYTHON) benchmarks/spark_lake.py --write $(ARGS)
 	@PYTHONPATH=. $(PYTHON) benchmarks/spark_live.py --write $(ARGS)

@@ -243,6 +243,8 @@ class Bench:
         deadline = time.monotonic() + PATIENCE_SECONDS
         while not is_active() and time.monotonic() < deadline:
             self.load.run(rate, 120, is_active)
+        if not is_active():
+            raise TimeoutError(f"the trait has no value after {PATIENCE_SECONDS:.0f} s: see {self.job.log}")
         active_at = min(at for (_, trait), at in list(self.values.at.items()) if trait == "added")
         self.load.run(rate, seconds)
         self.settle()

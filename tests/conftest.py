@@ -26,7 +26,7 @@ from starling_local.testing import embedded
 
 ROOT = Path(__file__).parent.parent
 
-# Each of the hundreds of processes that the tests start would compile its sources again, which takes a quarter of its start.
+# Each of the hundreds of processes that the tests start would compile its sources again, up to a quarter of its start.
 os.environ.pop("PYTHONDONTWRITEBYTECODE", None)
 sys.dont_write_bytecode = False
 
