@@ -20,7 +20,7 @@ class Written(NamedTuple):
 
     @property
     def state(self) -> str:
-        """Return the state in the record."""
+        """Return the value of the field `state` of `BroadcastProgressed`: `WRITING` or `DONE`."""
         return DONE if self.done else WRITING
 
 

@@ -152,7 +152,7 @@ class Messenger:
         """Do nothing: no state depends on definitions."""
 
     def after_switch(self, unit: Unit[PersonState]) -> None:
-        """Report the definitions of the partition."""
+        """Publish the offset of the newest definition that the partition uses."""
         self._progress.report(self._offset, unit)
 
     def process(self, record: Inbound, unit: Unit[PersonState]) -> None:

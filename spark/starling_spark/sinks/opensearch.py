@@ -180,7 +180,7 @@ class _Wait:
         self._waited = 0.0
 
     def again(self, requested: str | None) -> bool:
-        """Wait; return False if there was enough waiting."""
+        """Pause before the next attempt; return False, without a pause, if all pauses together have reached their limit."""
         if self._waited >= _GIVE_UP_AFTER_SECONDS:
             return False
         seconds = float(requested) if requested is not None and requested.isdecimal() else self._pause

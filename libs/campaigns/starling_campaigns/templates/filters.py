@@ -31,7 +31,7 @@ def text_of(value: Any) -> str:
         return str(int(value))
     if isinstance(value, int | float | View | Missing):
         return str(value)
-    raise RenderingFailed("template_error", f"a {type(value).__name__} has no text")
+    raise RenderingFailed("template_error", f"a {type(value).__name__} has no text: use join, tojson, or one of its fields")
 
 
 def _on_text(change: Callable[[str], str], weight: int = 1) -> Filter:
@@ -113,7 +113,7 @@ def _round(value: Any, digits: Any = 0) -> Any:
         return value
     places = _whole(digits, "round")
     if places > _MAX_DIGITS:
-        raise RenderingFailed("template_error", f"round has at most {_MAX_DIGITS} digits")
+        raise RenderingFailed("template_error", f"round accepts at most {_MAX_DIGITS} digits")
     number = _number(value, "round")
     return round(number) if places == 0 else round(float(number), places)
 
@@ -124,7 +124,7 @@ def _fixed(value: Any, digits: Any = 2) -> Any:
         return value
     places = _whole(digits, "fixed")
     if places > _MAX_DIGITS:
-        raise RenderingFailed("template_error", f"fixed has at most {_MAX_DIGITS} digits")
+        raise RenderingFailed("template_error", f"fixed accepts at most {_MAX_DIGITS} digits")
     return f"{float(_number(value, 'fixed')):.{places}f}"
 
 

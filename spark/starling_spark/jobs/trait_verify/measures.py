@@ -197,7 +197,7 @@ def _most_frequent(_measure: Measure) -> Mapping[str, Column]:
 
 
 def _percentile(measure: Measure) -> Mapping[str, Column]:
-    """Return the nearest rank, and the values at the ranks that an estimate may have."""
+    """Return `value`, at the nearest rank, and `amounts`: the lowest and the highest value that an estimate may have."""
     rank = Fraction(measure.q or "0")
     ordered, n = functions.array_sort(functions.collect_list("payload")), functions.count("payload")
     # In whole numbers, so that 0.07 times 100 is 7.

@@ -33,7 +33,11 @@ def _fixed(operand: Operand, holds: Callable[[int, int, int], bool]) -> Operator
 
 
 def _moving(holds: Callable[[int, int, int], bool], changes_at: Callable[[int, int], tuple[int, ...]]) -> Operator:
-    """`holds(t, now, d)`; `changes_at(t, d)`: all instants at which the truth can change, ascending."""
+    """Return an operator whose truth changes with time alone. All instants and durations are in ms.
+
+    `holds`: instant of the value, now, operand -> truth. `changes_at`: instant of the value, operand -> all instants at which the
+    truth can change, ascending.
+    """
 
     def build(length_ms: int, zone: ZoneInfo) -> Test:
         def test(value: Any, now: int) -> bool:
