@@ -92,6 +92,29 @@ def _routers(metrics: Metrics, alive: Checks, ready: Checks) -> Sequence[APIRout
     """Return the routes of every subject."""
     return (
         system_routes(metrics.registry, alive, ready),
+        *_definition_routers(),
+        segment_router,
+        user_router,
+        feed_router,
+        outcome_router,
+        list_router,
+        view_router,
+        report_router,
+        preview_router,
+        export_router,
+        backfill_router,
+        import_router,
+        policy_router,
+        message_router,
+        audit_router,
+        *_credential_routers(),
+        planned_routes(),
+    )
+
+
+def _definition_routers() -> Sequence[APIRouter]:
+    """Return the routes that write definitions, and act on them."""
+    return (
         definition_routes(SEGMENTS, "/v1/segments", Role.EDITOR),
         batch_routes(Role.EDITOR),
         lifecycle_routes(SEGMENTS, "/v1/segments", Role.EDITOR),
@@ -111,30 +134,15 @@ def _routers(metrics: Metrics, alive: Checks, ready: Checks) -> Sequence[APIRout
         target_routes(),
         rotation_routes(),
         policy_routes(),
-        segment_router,
-        user_router,
-        feed_router,
-        outcome_router,
-        list_router,
-        view_router,
-        report_router,
-        preview_router,
-        export_router,
-        backfill_router,
-        import_router,
-        policy_router,
-        message_router,
-        audit_router,
-        credential_routes(
-            TOKEN, "/v1/tokens", lambda services: services.token_commands, (TokenModel, IssuedTokenModel, TokenPageModel)
-        ),
-        credential_routes(
-            WRITE_KEY,
-            "/v1/write-keys",
-            lambda services: services.write_key_commands,
-            (WriteKeyModel, IssuedWriteKeyModel, WriteKeyPageModel),
-        ),
-        planned_routes(),
+    )
+
+
+def _credential_routers() -> Sequence[APIRouter]:
+    token_models = TokenModel, IssuedTokenModel, TokenPageModel
+    write_key_models = WriteKeyModel, IssuedWriteKeyModel, WriteKeyPageModel
+    return (
+        credential_routes(TOKEN, "/v1/tokens", lambda services: services.token_commands, token_models),
+        credential_routes(WRITE_KEY, "/v1/write-keys", lambda services: services.write_key_commands, write_key_models),
     )
 
 

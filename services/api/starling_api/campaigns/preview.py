@@ -1,7 +1,7 @@
 """Core: the rendered message of a campaign for one user, and what the policy decides about the members of its segment now."""
 
 from collections import Counter
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Final
 
@@ -199,42 +199,60 @@ def dry_run(reads: Reads, workspace: str, key: str, cursor: str | None) -> Docum
     queries = reads.queries
     campaign = stored_campaign(queries, workspace, key)
     segment = _segment_of(campaign)
-    inputs: DecisionInputs | None = None
-    counts: Counter[Shown] = Counter()
     size = queries.size(workspace, segment)
-    counted, reflected = 0, size["as_of"]
-    while counted < MAX_COUNTED:
+    tally = _Tally(reads, workspace, campaign, size["as_of"])
+    while tally.counted < MAX_COUNTED:
         page = queries.members(workspace, segment, PageOf(_PAGE, cursor))
-        users = [member["user_id"] for member in page["items"]]
-        known = reads.people.people(workspace, users)
-        if known is not None and inputs is None:
-            inputs = inputs_for(queries, reads.suppressed, workspace, campaign)
-        for user in users:
-            if known is None or inputs is None:
-                counts[Shown(None, None, assignment_of(campaign, user).variant)] += 1
-                continue
-            reflected = as_of(known[user]) or reflected
-            counts[decided_now(campaign, inputs, user, known[user])._replace(until=None)] += 1
-        counted += len(page["items"])
+        tally.add([member["user_id"] for member in page["items"]])
         cursor = page["next_cursor"]
         if cursor is None:
             break
     return {
         "segment": segment,
         "size": size["size"],
-        "counted": counted,
-        "counts": [
+        "counted": tally.counted,
+        "counts": tally.shown(),
+        "next_cursor": cursor,
+        "as_of": tally.as_of,
+    }
+
+
+class _Tally:
+    """The decisions about the members of one dry run, counted."""
+
+    def __init__(self, reads: Reads, workspace: str, campaign: Campaign, size_as_of: str | None) -> None:
+        self.counted = 0
+        self.as_of = size_as_of
+        self._reads = reads
+        self._workspace = workspace
+        self._campaign = campaign
+        self._inputs: DecisionInputs | None = None  # read once a messenger has answered
+        self._counts: Counter[Shown] = Counter()
+
+    def add(self, users: Sequence[str]) -> None:
+        """Count what is decided about these users. Raises: BrokerUnavailable."""
+        self.counted += len(users)
+        known = self._reads.people.people(self._workspace, users)
+        if known is None:
+            self._counts.update(Shown(None, None, assignment_of(self._campaign, user).variant) for user in users)
+            return
+        if self._inputs is None:
+            self._inputs = inputs_for(self._reads.queries, self._reads.suppressed, self._workspace, self._campaign)
+        for user in users:
+            self.as_of = as_of(known[user]) or self.as_of
+            self._counts[decided_now(self._campaign, self._inputs, user, known[user])._replace(until=None)] += 1
+
+    def shown(self) -> list[Document]:
+        """Return the counts as in the response, in the order of decision, reason and variant."""
+        return [
             {
                 "verdict": shown.action,  # vocabulary: verdict: a field of the contract
                 "reason": shown.reason,
                 "variant": shown.variant,
                 "count": count,
             }
-            for shown, count in sorted(counts.items(), key=lambda one: [part or "" for part in one[0][:3]])
-        ],
-        "next_cursor": cursor,
-        "as_of": reflected,
-    }
+            for shown, count in sorted(self._counts.items(), key=lambda one: [part or "" for part in one[0][:3]])
+        ]
 
 
 def _segment_of(campaign: Campaign) -> str:

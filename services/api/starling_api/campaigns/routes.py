@@ -42,8 +42,16 @@ _OPERATIONS: Final = (
 
 
 def campaign_routes() -> APIRouter:
-    """Return the routes under `/v1/campaigns/{key}`: life cycle, versions, preview and dry run."""
+    """Return the routes under `/v1/campaigns/{key}`: life cycle, versions, preview, report, dry run and test."""
     router = APIRouter(prefix="/v1/campaigns", tags=["campaigns"])
+    _add_life_cycle(router)
+    _add_insights(router)
+    _add_test(router)
+    return router
+
+
+def _add_life_cycle(router: APIRouter) -> None:
+    """Add the routes that change the state of a campaign, and list its changes."""
     for operation, description in _OPERATIONS:
         router.add_api_route(
             f"/{{key}}/{operation}",
@@ -62,6 +70,10 @@ def campaign_routes() -> APIRouter:
         operation_id="list_campaign_versions",
         responses={200: {"model": VersionPageModel}, **problems(*COMMON, 404)},
     )
+
+
+def _add_insights(router: APIRouter) -> None:
+    """Add the routes that show what a campaign would do, and what it has done."""
     router.add_api_route(
         "/{key}/preview",
         _preview,
@@ -87,8 +99,6 @@ def campaign_routes() -> APIRouter:
         operation_id="dry_run_campaign",
         responses={200: {"model": DryRunModel}, **problems(*COMMON, 404, 422, 429)},
     )
-    _add_test(router)
-    return router
 
 
 def _add_test(router: APIRouter) -> None:

@@ -95,50 +95,60 @@ def definition_routes(kind: Kind, path: str, writer: Role) -> APIRouter:
     A view is read by a route of its own (`starling_api.reports.view_routes`): materialised views have the same path.
     """
     router = APIRouter(prefix=path, tags=[kind.title + "s"], responses=problems(*COMMON))
-    view, title = {200: {"model": MODELS[kind.name]}}, kind.title
-    name = title.replace(" ", "_")
-    added, changed = body_of(DEFINITIONS[kind.name]), body_of(UPDATES[kind.name])
-    a = "An" if title[0] in "aeiou" else "A"
+    _add_collection(router, kind, writer)
+    _add_single(router, kind, writer)
+    return router
 
-    def add(method: str, tail: str, operation: str, endpoint: Endpoint, **more: Any) -> None:
-        router.add_api_route(tail, endpoint, methods=[method], operation_id=operation, **more)
 
-    add(
-        "POST", "", f"create_{name}", _define(kind, writer),
+def _add_collection(router: APIRouter, kind: Kind, writer: Role) -> None:
+    """Add the routes that create a definition and list all."""
+    title, a = kind.title, "An" if kind.title[0] in "aeiou" else "A"
+    router.add_api_route(
+        "", _define(kind, writer), methods=["POST"], operation_id=f"create_{_name(kind)}",
         summary=f"Create a {title}",
         description=f"{a} {title} needs a key that was never used before. The response has its first version.",
         status_code=201,
         responses={201: {"model": MODELS[kind.name], "description": "Created"}, **problems(413, 422, 501)},
-        openapi_extra=added,
+        openapi_extra=body_of(DEFINITIONS[kind.name]),
     )  # fmt: skip
-    add(
-        "GET", "", f"list_{name}s", _list(kind),
+    router.add_api_route(
+        "", _list(kind), methods=["GET"], operation_id=f"list_{_name(kind)}s",
         summary=f"List {title}s",
         description="Archived definitions are absent unless `include_archived` is true or `status` is `archived`.",
         responses={200: {"model": PAGES[kind.name]}},
     )  # fmt: skip
+
+
+def _add_single(router: APIRouter, kind: Kind, writer: Role) -> None:
+    """Add the routes that read, change and archive one definition."""
+    view: dict[int | str, dict[str, Any]] = {200: {"model": MODELS[kind.name]}}
+    title, name = kind.title, _name(kind)
     if kind is not VIEWS:
-        add(
-            "GET", "/{key}", f"get_{name}", _read(kind),
+        router.add_api_route(
+            "/{key}", _read(kind), methods=["GET"], operation_id=f"get_{name}",
             summary=f"Read a {title}",
             description="Archived definitions are found too. The response can be edited and sent back with `PUT`.",
             responses={**view, **problems(404)},
         )  # fmt: skip
-    add(
-        "PUT", "/{key}", f"update_{name}", _revise(kind, writer),
+    router.add_api_route(
+        "/{key}", _revise(kind, writer), methods=["PUT"], operation_id=f"update_{name}",
         summary=f"Change a {title}",
         description="The body replaces the definition. A changed meaning makes a new version. An equal body has no effect.",
         responses={**view, **problems(404, 409, 412, 413, 422, 501)},
-        openapi_extra=changed,
+        openapi_extra=body_of(UPDATES[kind.name]),
     )  # fmt: skip
-    add(
-        "DELETE", "/{key}", f"archive_{name}", _archive(kind, writer),
+    router.add_api_route(
+        "/{key}", _archive(kind, writer), methods=["DELETE"], operation_id=f"archive_{name}",
         summary=f"Archive a {title}",
         description="An archived definition stays readable, and its key stays taken. A repetition has no effect.",
         status_code=204,
         responses=problems(404, 409, 412, 422),
     )  # fmt: skip
-    return router
+
+
+def _name(kind: Kind) -> str:
+    """Return the part of operation ids."""
+    return kind.title.replace(" ", "_")
 
 
 def lifecycle_routes(kind: Kind, path: str, writer: Role) -> APIRouter:

@@ -36,114 +36,102 @@ _COMPONENTS: Final = "#/components/schemas/"
 def policy_schemas() -> dict[str, Schema]:
     """Return the components of the body of a policy check, by name."""
     return {
-        "PolicyDocument": _object(
-            "The policy of a workspace",
-            {
-                "timezone": {"type": "string", "description": "IANA name; default: the time zone of the workspace"},
-                "quiet_hours": _of({name: {"type": "string", "pattern": TIME_PATTERN} for name in ("from", "to")}, "from", "to"),
-                "caps": _array(
-                    _of(
-                        {
-                            "limit": {"type": "integer", "minimum": 0, "maximum": MAX_CAP_LIMIT},
-                            "per": _DURATION,
-                            "channels": _KEYS,
-                            "purposes": _KEYS,
-                        },
-                        "limit",
-                        "per",
-                    ),
-                    MAX_CAPS,
-                ),
-                "consent": {
-                    "type": "object",
-                    "propertyNames": {"pattern": KEY_PATTERN},
-                    "additionalProperties": {"enum": [OPT_IN, OPT_OUT]},
-                    "maxProperties": MAX_NAMES,
-                },
-                "control_group": _of({"percent": _PERCENT}, "percent"),
-                "priority_hold": _DURATION,
-            },
-        ),
+        "PolicyDocument": _object("The policy of a workspace", _policy_fields()),
         "CampaignRules": _object(
             "The fields of a campaign that the policy reads. The other fields are accepted and have no effect.",
-            {
-                "key": _KEY,
-                "channel": _KEY,
-                "purpose": _KEY,
-                "priority": _PRIORITY,
-                "expires_after": _DURATION,
-                "quiet": {"enum": [*MODES]},
-                "caps": {"enum": [*MODES]},
-                "reentry": {"anyOf": [{"enum": ["always", "once"]}, _of({"after": _DURATION}, "after")]},
-                "dedupe_key": _DEDUPE_KEY,
-                "holdout": _of({"percent": _PERCENT}, "percent"),
-                "variants": _array(
-                    _of({"key": _KEY, "weight": _PERCENT, "content": {}, "locales": {}}, "key", "weight"), MAX_VARIANTS
-                ),
-                **{name: {} for name in sorted(OTHER_FIELDS_OF_CAMPAIGN)},
-            },
+            _campaign_fields(),
             "key",
             "channel",
         ),
         "PolicyCheck": _object(
             "A message to a user, with either `campaign` or `channel`, and what is known of the user",
-            {
-                "user": {"type": "string", "minLength": 1, "maxLength": 512},
-                "campaign": {
-                    "anyOf": [{"$ref": f"{_COMPONENTS}CampaignRules"}, {**_KEY, "description": "The key of a stored campaign"}]
-                },
-                "channel": _KEY,
-                "purpose": {**_KEY, "description": "Default: marketing"},
-                "priority": _PRIORITY,
-                "at": {**_INSTANT, "description": "Due instant, not before `as_of`; default: `as_of`"},
-                "policy": {"$ref": f"{_COMPONENTS}PolicyDocument", "description": "Default: the policy of the workspace"},
-                "traits": {"type": "object", "description": "Default: the traits of the profile"},
-                "devices": {
-                    "type": "object",
-                    "additionalProperties": {"type": "array", "items": {"type": "string"}, "maxItems": MAX_DEVICES},
-                    "maxProperties": MAX_NAMES,
-                    "description": "Channel -> devices",
-                },
-                "consent": _array(
-                    _of(
-                        {"channel": _KEY, "purpose": _KEY, "granted": {"type": "boolean"}, "at": _INSTANT},
-                        "channel",
-                        "granted",
-                        "at",
-                    ),
-                    MAX_CONSENT_CHANGES,
-                ),
-                "suppressions": _array(
-                    _of(
-                        {
-                            "channel": _KEY,
-                            "address": {"type": "string", "minLength": 1, "maxLength": MAX_ADDRESS_CHARACTERS},
-                            "reason": {"enum": [*SUPPRESSION_KINDS]},
-                        },
-                        "channel",
-                        "address",
-                    ),
-                    MAX_SUPPRESSIONS,
-                ),
-                "messages": _array(
-                    _of(
-                        {
-                            "at": _INSTANT,
-                            "channel": _KEY,
-                            "purpose": _KEY,
-                            "campaign": _KEY,
-                            "dedupe_key": _DEDUPE_KEY,
-                            "status": {"enum": [REQUESTED, HELD_OUT]},
-                            "slot_returned": {"type": "boolean", "description": "The message failed, was suppressed or bounced"},
-                        },
-                        "at",
-                        "channel",
-                    ),
-                    MAX_MESSAGES,
-                ),
-            },
+            {**_message_fields(), **_user_fields()},
             "user",
         ),
+    }
+
+
+def _policy_fields() -> dict[str, Schema]:
+    cap = {
+        "limit": {"type": "integer", "minimum": 0, "maximum": MAX_CAP_LIMIT},
+        "per": _DURATION,
+        "channels": _KEYS,
+        "purposes": _KEYS,
+    }
+    return {
+        "timezone": {"type": "string", "description": "IANA name; default: the time zone of the workspace"},
+        "quiet_hours": _of({name: {"type": "string", "pattern": TIME_PATTERN} for name in ("from", "to")}, "from", "to"),
+        "caps": _array(_of(cap, "limit", "per"), MAX_CAPS),
+        "consent": {
+            "type": "object",
+            "propertyNames": {"pattern": KEY_PATTERN},
+            "additionalProperties": {"enum": [OPT_IN, OPT_OUT]},
+            "maxProperties": MAX_NAMES,
+        },
+        "control_group": _of({"percent": _PERCENT}, "percent"),
+        "priority_hold": _DURATION,
+    }
+
+
+def _campaign_fields() -> dict[str, Schema]:
+    variant: dict[str, Schema] = {"key": _KEY, "weight": _PERCENT, "content": {}, "locales": {}}
+    return {
+        "key": _KEY,
+        "channel": _KEY,
+        "purpose": _KEY,
+        "priority": _PRIORITY,
+        "expires_after": _DURATION,
+        "quiet": {"enum": [*MODES]},
+        "caps": {"enum": [*MODES]},
+        "reentry": {"anyOf": [{"enum": ["always", "once"]}, _of({"after": _DURATION}, "after")]},
+        "dedupe_key": _DEDUPE_KEY,
+        "holdout": _of({"percent": _PERCENT}, "percent"),
+        "variants": _array(_of(variant, "key", "weight"), MAX_VARIANTS),
+        **{name: {} for name in sorted(OTHER_FIELDS_OF_CAMPAIGN)},
+    }
+
+
+def _message_fields() -> dict[str, Schema]:
+    """Return the message to check, and the policy."""
+    return {
+        "user": {"type": "string", "minLength": 1, "maxLength": 512},
+        "campaign": {"anyOf": [{"$ref": f"{_COMPONENTS}CampaignRules"}, {**_KEY, "description": "The key of a stored campaign"}]},
+        "channel": _KEY,
+        "purpose": {**_KEY, "description": "Default: marketing"},
+        "priority": _PRIORITY,
+        "at": {**_INSTANT, "description": "Due instant, not before `as_of`; default: `as_of`"},
+        "policy": {"$ref": f"{_COMPONENTS}PolicyDocument", "description": "Default: the policy of the workspace"},
+    }
+
+
+def _user_fields() -> dict[str, Schema]:
+    """Return what is known of the user."""
+    consent = {"channel": _KEY, "purpose": _KEY, "granted": {"type": "boolean"}, "at": _INSTANT}
+    suppression = {
+        "channel": _KEY,
+        "address": {"type": "string", "minLength": 1, "maxLength": MAX_ADDRESS_CHARACTERS},
+        "reason": {"enum": [*SUPPRESSION_KINDS]},
+    }
+    message = {
+        "at": _INSTANT,
+        "channel": _KEY,
+        "purpose": _KEY,
+        "campaign": _KEY,
+        "dedupe_key": _DEDUPE_KEY,
+        "status": {"enum": [REQUESTED, HELD_OUT]},
+        "slot_returned": {"type": "boolean", "description": "The message failed, was suppressed or bounced"},
+    }
+    return {
+        "traits": {"type": "object", "description": "Default: the traits of the profile"},
+        "devices": {
+            "type": "object",
+            "additionalProperties": {"type": "array", "items": {"type": "string"}, "maxItems": MAX_DEVICES},
+            "maxProperties": MAX_NAMES,
+            "description": "Channel -> devices",
+        },
+        "consent": _array(_of(consent, "channel", "granted", "at"), MAX_CONSENT_CHANGES),
+        "suppressions": _array(_of(suppression, "channel", "address"), MAX_SUPPRESSIONS),
+        "messages": _array(_of(message, "at", "channel"), MAX_MESSAGES),
     }
 
 

@@ -28,7 +28,13 @@ _PATH: Final = "/v1/targets"
 def target_routes() -> APIRouter:
     """Return the routes, which need the role admin."""
     router = APIRouter(prefix=_PATH, tags=["targets"], responses=problems(*COMMON, 404, 409, 422))
-    tests = Buckets(RATE, MOST_WORKSPACES)
+    _add_switches(router)
+    _add_test(router)
+    return router
+
+
+def _add_switches(router: APIRouter) -> None:
+    """Add the routes that disable and enable a target."""
     router.add_api_route(
         "/{key}/disable",
         lifecycle(TARGETS, Role.ADMIN, Commands.disable),
@@ -50,6 +56,10 @@ def target_routes() -> APIRouter:
         operation_id="enable_target",
         responses={200: {"model": TargetModel}, **problems(412)},
     )
+
+
+def _add_test(router: APIRouter) -> None:
+    tests = Buckets(RATE, MOST_WORKSPACES)
 
     @router.post(
         "/{key}/test",
@@ -73,15 +83,18 @@ def target_routes() -> APIRouter:
         found = await anyio.to_thread.run_sync(services.commands.newest, TARGETS, author_of(request, caller), key)
         refuse_without_test(TARGETS, found)
         document = services.commands.vault.opened(TARGETS, caller.workspace, found.document)
-        number = str(uuid.uuid4())
-        if document["channel"] not in RENDERERS:
-            return JSONResponse(await anyio.to_thread.run_sync(_checked, services, document, f"test-{number}"))
-        answer = await services.webhook_sender.send(caller.workspace, example_request(document, number, wall_clock_ms()))
-        if answer.status is not None:
-            answer = answer._replace(message=advice(answer.status))
-        return JSONResponse({"message_id": f"test-{number}", **answer._asdict()})
+        return JSONResponse(await _tested(services, caller.workspace, document))
 
-    return router
+
+async def _tested(services: Services, workspace: str, document: dict[str, Any]) -> dict[str, Any]:
+    """Return the result of the test of a target with plain secrets."""
+    number = str(uuid.uuid4())
+    if document["channel"] not in RENDERERS:
+        return await anyio.to_thread.run_sync(_checked, services, document, f"test-{number}")
+    answer = await services.webhook_sender.send(workspace, example_request(document, number, wall_clock_ms()))
+    if answer.status is not None:
+        answer = answer._replace(message=advice(answer.status))
+    return {"message_id": f"test-{number}", **answer._asdict()}
 
 
 def _checked(services: Services, document: dict[str, Any], message_id: str) -> dict[str, Any]:
