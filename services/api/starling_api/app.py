@@ -10,6 +10,14 @@ from starling_api.audit.routes import audit_router
 from starling_api.backfills.routes import backfill_router
 from starling_api.campaigns.routes import campaign_routes, policy_routes
 from starling_api.credentials.bodies import TOKEN, WRITE_KEY
+from starling_api.credentials.models import (
+    IssuedTokenModel,
+    IssuedWriteKeyModel,
+    TokenModel,
+    TokenPageModel,
+    WriteKeyModel,
+    WriteKeyPageModel,
+)
 from starling_api.credentials.routes import credential_routes
 from starling_api.definitions.kinds import CAMPAIGNS, EVENT_TYPES, SEGMENTS, TARGETS, TRAITS, VIEWS, WEBHOOKS
 from starling_api.definitions.rotation_routes import rotation_routes
@@ -20,14 +28,6 @@ from starling_api.http.access.rate_limits import RateLimiting
 from starling_api.http.dependencies import Services
 from starling_api.http.not_implemented import planned_routes
 from starling_api.http.openapi.document import openapi_document
-from starling_api.http.openapi.models import (
-    IssuedTokenModel,
-    IssuedWriteKeyModel,
-    TokenModel,
-    TokenPageModel,
-    WriteKeyModel,
-    WriteKeyPageModel,
-)
 from starling_api.http.paths import EncodedSlashes
 from starling_api.http.problems import answer_errors
 from starling_api.http.system import Checks, system_routes

@@ -6,10 +6,10 @@ from fastapi import APIRouter, Depends, Query, Response
 from fastapi.responses import JSONResponse
 
 from starling_api.audit.audit import AuditFilter
+from starling_api.audit.models import AuditPageModel
 from starling_api.definitions.routes import COMMON
 from starling_api.http.access.auth import Caller, Role
 from starling_api.http.dependencies import Page, UsedServices, at_least
-from starling_api.http.openapi.models import AuditPageModel
 from starling_api.http.problems import problems
 
 audit_router = APIRouter(prefix="/v1/audit", tags=["audit"])

@@ -5,11 +5,11 @@ from typing import Annotated, Any, Literal
 from fastapi import APIRouter, Depends, Response
 from fastapi.responses import JSONResponse
 
+from starling_api.backfills.models import BackfillListModel, BackfillRunModel
 from starling_api.definitions.repository import to_json
 from starling_api.definitions.routes import answered
 from starling_api.http.access.auth import Role
 from starling_api.http.dependencies import UsedServices, Viewer, Write, unversioned_write_by
-from starling_api.http.openapi.models import BackfillListModel, BackfillRunModel
 from starling_api.http.problems import problems
 from starling_api.ports import Stored
 

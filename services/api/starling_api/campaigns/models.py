@@ -1,10 +1,39 @@
-"""Edge: the response schemas of previews and dry runs, for `/openapi.json`."""
+"""Edge: the response schemas of campaigns, their previews, reports and dry runs, for `/openapi.json`."""
 
-from typing import Literal
+from typing import Any, Literal
 
 from pydantic import BaseModel, Field
 
-from starling_api.http.openapi.models import AsOf, NextCursor
+from starling_api.http.openapi.models import AsOf, DefinitionModel, NextCursor, PageModel
+
+
+class BroadcastModel(BaseModel):
+    """How far a broadcast is written."""
+
+    state: Literal["waiting", "writing", "done"] = Field(
+        description="`waiting` for its instant, `writing` its members at the rate of the campaign, or `done`, as an archived one"
+    )
+    written: int = Field(description="Number of members that were written for the messenger, which decides about each of them")
+
+
+class CampaignModel(DefinitionModel):
+    """A campaign, with the fields of its document."""
+
+    model_config = {"extra": "allow"}
+
+    name: str
+    trigger: dict[str, Any]
+    channel: str
+    target: str
+    variants: list[dict[str, Any]]
+    status: Literal["draft", "active", "paused", "archived"]
+    broadcast: BroadcastModel | None = Field(
+        default=None, description="Of a broadcast alone, in answers to `GET`; null while the broker does not answer"
+    )
+
+
+class CampaignPageModel(PageModel[CampaignModel]):
+    """One page of campaigns."""
 
 
 class SmsSizeModel(BaseModel):

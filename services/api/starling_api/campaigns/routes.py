@@ -10,6 +10,7 @@ from starling_api.campaigns.models import CampaignPreviewModel, CampaignReportMo
 from starling_api.campaigns.preview import MAX_COUNTED, Reads, RequestedPreview, dry_run, previewed, requested_preview
 from starling_api.campaigns.samples import requested_test, test_requests
 from starling_api.definitions.kinds import CAMPAIGNS, POLICIES
+from starling_api.definitions.models import MODELS, VersionPageModel
 from starling_api.definitions.repository import to_json
 from starling_api.definitions.routes import COMMON, answered, commands_for, etag
 from starling_api.http.access.auth import Role
@@ -25,7 +26,6 @@ from starling_api.http.dependencies import (
     write_with_body,
 )
 from starling_api.http.openapi.bodies import body_of
-from starling_api.http.openapi.models import MODELS, VersionPageModel
 from starling_api.http.problems import problems
 from starling_api.ports import Stored
 from starling_api.reports.campaign_report import ReportedDays, campaign_report

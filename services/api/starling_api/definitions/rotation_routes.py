@@ -4,11 +4,11 @@ from typing import Annotated
 
 from fastapi import APIRouter, Depends, Response
 
+from starling_api.definitions.models import RotatedSecretsModel
 from starling_api.definitions.repository import to_json
 from starling_api.definitions.routes import COMMON, answered, commands_for
 from starling_api.http.access.auth import Role
 from starling_api.http.dependencies import UsedServices, Write, unversioned_write_by
-from starling_api.http.openapi.models import RotatedSecretsModel
 from starling_api.http.problems import problems
 from starling_api.ports import Stored
 

@@ -12,6 +12,7 @@ from starling_api.audit.audit import changed_by
 from starling_api.definitions.commands import Commands
 from starling_api.definitions.definition import Author, Definition
 from starling_api.definitions.kinds import CAMPAIGNS, EVENT_TYPES, LISTS, POLICIES, SEGMENTS, TARGETS, TRAITS, VIEWS, WEBHOOKS, Kind
+from starling_api.definitions.models import MODELS, PAGES, SegmentBatchResultModel
 from starling_api.definitions.repository import to_json
 from starling_api.http.access.auth import Role
 from starling_api.http.dependencies import (
@@ -28,7 +29,6 @@ from starling_api.http.dependencies import (
 )
 from starling_api.http.idempotency import answer_once
 from starling_api.http.openapi.bodies import DEFINITIONS, MAX_BATCH, UPDATES, body_of
-from starling_api.http.openapi.models import MODELS, PAGES, SegmentBatchResultModel
 from starling_api.http.problems import problems
 from starling_api.ports import Stored
 from starling_api.users.queries import Filter

@@ -7,9 +7,9 @@ from fastapi.responses import JSONResponse
 
 from starling_api.definitions.routes import COMMON
 from starling_api.feed.changes import LATEST, FeedRequest, cursor_of, follow, read_page, starting
+from starling_api.feed.models import FeedPageModel
 from starling_api.feed.streams import EVENT_STREAM
 from starling_api.http.dependencies import Services, UsedServices, Viewer
-from starling_api.http.openapi.models import FeedPageModel
 from starling_api.http.pagination import DEFAULT_LIMIT, MAX_LIMIT
 from starling_api.http.problems import problems
 from starling_common.cassandra.sessions import DatabaseUnavailable

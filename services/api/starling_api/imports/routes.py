@@ -18,8 +18,8 @@ from starling_api.http.dependencies import (
     unversioned_write_with_body,
 )
 from starling_api.http.openapi.bodies import body_of
-from starling_api.http.openapi.models import ImportModel, ImportPageModel, ImportRejectPageModel
 from starling_api.http.problems import problems
+from starling_api.imports.models import ImportModel, ImportPageModel, ImportRejectPageModel
 from starling_api.ports import Stored
 
 import_router = APIRouter(prefix="/v1/imports", tags=["imports"], responses=problems(*COMMON))

@@ -28,9 +28,9 @@ from starling_api.http.dependencies import (
 )
 from starling_api.http.errors import Archived, NotFound, TooLarge
 from starling_api.http.openapi.bodies import UPDATES, body_of, users_body
-from starling_api.http.openapi.models import ListMemberPageModel, ListModel, ListPageModel, UploadModel
 from starling_api.http.problems import problems
 from starling_api.lists.lists import Lists
+from starling_api.lists.models import ListMemberPageModel, ListModel, ListPageModel, UploadModel
 from starling_api.lists.uploads import count_ids, read_ids
 from starling_api.ports import Stored
 from starling_common.cassandra.read_models import ARCHIVED

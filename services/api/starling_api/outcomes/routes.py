@@ -8,9 +8,9 @@ from fastapi.responses import JSONResponse
 from starling_api.definitions.routes import COMMON
 from starling_api.feed.routes import MAX_CURSOR
 from starling_api.http.dependencies import UsedServices, Viewer
-from starling_api.http.openapi.models import OutcomePageModel
 from starling_api.http.pagination import DEFAULT_LIMIT, MAX_LIMIT
 from starling_api.http.problems import problems
+from starling_api.outcomes.models import OutcomePageModel
 from starling_api.outcomes.outcomes import OutcomeFilter
 
 outcome_router = APIRouter(prefix="/v1/outcomes", tags=["outcomes"])

@@ -1,10 +1,18 @@
-"""Edge: the response schema of a policy check, for `/openapi.json`."""
+"""Edge: the response schemas of the policy and of a policy check, for `/openapi.json`."""
 
 from typing import Any, Literal
 
 from pydantic import BaseModel, Field
 
-from starling_api.http.openapi.models import INSTANT, AsOf
+from starling_api.http.openapi.models import INSTANT, AsOf, DefinitionModel
+
+
+class PolicyModel(DefinitionModel):
+    """The policy of the workspace, with the fields of its document."""
+
+    model_config = {"extra": "allow"}
+
+    status: Literal["active", "archived"]
 
 
 class CheckModel(BaseModel):

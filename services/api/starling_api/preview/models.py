@@ -4,7 +4,8 @@ from typing import Any, Literal
 
 from pydantic import BaseModel, Field
 
-from starling_api.http.openapi.models import INSTANT, AsOf, EventModel, ProfileModel
+from starling_api.http.openapi.models import INSTANT, AsOf
+from starling_api.users.models import EventModel, ProfileModel
 
 
 class EstimateModel(BaseModel):

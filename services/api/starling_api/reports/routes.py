@@ -7,9 +7,9 @@ from fastapi.responses import JSONResponse
 
 from starling_api.definitions.routes import COMMON
 from starling_api.http.dependencies import Page, UsedServices, Viewer
-from starling_api.http.openapi.models import AudienceReportPageModel
 from starling_api.http.problems import problems
 from starling_api.reports.audience_report import ReportRequest
+from starling_api.reports.models import AudienceReportPageModel
 
 report_router = APIRouter(prefix="/v1/reports", tags=["reports"])
 

@@ -8,9 +8,10 @@ from fastapi.responses import JSONResponse
 from starling_api.definitions.kinds import VIEWS
 from starling_api.definitions.routes import COMMON, etag
 from starling_api.http.dependencies import Page, UsedServices, Viewer
-from starling_api.http.openapi.models import MaterialisedPageModel, ViewModel
 from starling_api.http.problems import problems
+from starling_api.reports.models import MaterialisedPageModel
 from starling_api.reports.views import ViewRequest
+from starling_api.sql.models import ViewModel
 
 view_router = APIRouter(prefix="/v1/views", tags=["views"])
 

@@ -5,11 +5,11 @@ from typing import Annotated, Any, Final
 from fastapi import APIRouter, Depends, Response
 
 from starling_api.definitions.kinds import TRAITS, VIEWS
+from starling_api.definitions.models import MODELS
 from starling_api.definitions.repository import to_json
 from starling_api.definitions.routes import COMMON, answered
 from starling_api.http.access.auth import Role
 from starling_api.http.dependencies import UsedServices, Write, unversioned_write_by
-from starling_api.http.openapi.models import MODELS
 from starling_api.http.problems import problems
 from starling_api.ports import Stored
 

@@ -14,9 +14,9 @@ from starling_api.definitions.routes import COMMON, lifecycle
 from starling_api.http.access.auth import Caller, Role
 from starling_api.http.dependencies import Services, UsedServices, at_least, author_of
 from starling_api.http.errors import TooManyRequests
-from starling_api.http.openapi.models import TargetModel, TargetTestModel
 from starling_api.http.problems import problems
 from starling_api.targets.example import RENDERERS, advice, example_request
+from starling_api.targets.models import TargetModel, TargetTestModel
 from starling_api.webhooks.routes import MOST_WORKSPACES, RATE
 from starling_common.clusters import TopicUnusable
 from starling_common.http.rate_limits import Buckets

@@ -6,10 +6,13 @@ from fastapi import APIRouter, Depends, Response
 from fastapi.responses import JSONResponse
 
 from starling_api.definitions.kinds import SEGMENTS
+from starling_api.definitions.models import VersionPageModel
 from starling_api.definitions.routes import COMMON
 from starling_api.http.dependencies import Body, Page, UsedServices, Viewer, parse_json
 from starling_api.http.openapi.bodies import MAX_LOOKUP, body_of
-from starling_api.http.openapi.models import (
+from starling_api.http.paths import USER
+from starling_api.http.problems import problems
+from starling_api.users.models import (
     DayPageModel,
     EventPageModel,
     LookupModel,
@@ -17,10 +20,7 @@ from starling_api.http.openapi.models import (
     ProfileModel,
     SizeModel,
     UserSegmentPageModel,
-    VersionPageModel,
 )
-from starling_api.http.paths import USER
-from starling_api.http.problems import problems
 from starling_segments import DefinitionRefused, FieldError
 
 segment_router = APIRouter(prefix="/v1/segments", tags=["segments"], responses=problems(*COMMON, 404))

@@ -13,9 +13,9 @@ from starling_api.definitions.routes import COMMON
 from starling_api.http.access.auth import Caller, Role
 from starling_api.http.dependencies import UsedServices, at_least, author_of
 from starling_api.http.errors import TooManyRequests
-from starling_api.http.openapi.models import WebhookTestModel
 from starling_api.http.problems import problems
 from starling_api.webhooks.example import example_request
+from starling_api.webhooks.models import WebhookTestModel
 from starling_common.http.rate_limits import Buckets, Rate
 from starling_common.time.instants import wall_clock_ms
 
