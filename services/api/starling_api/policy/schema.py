@@ -1,7 +1,8 @@
-"""Pure core: the JSON Schemas of the body of a policy check, generated from the bounds of the policy."""
+"""Pure core: the JSON Schemas of the bodies that check and replace a policy, generated from the bounds of the policy."""
 
-from typing import Any, Final
+from typing import Final
 
+from starling_api.http.openapi.schemas import COMPONENTS, KEY, Schema, body, read_only
 from starling_api.policy.request import HELD_OUT, MAX_ADDRESS_CHARACTERS, REQUESTED
 from starling_policy import SUPPRESSION_KINDS
 from starling_policy.bounds import (
@@ -21,16 +22,12 @@ from starling_policy.document import OPT_IN, OPT_OUT, TIME_PATTERN
 from starling_segments.language.durations import DURATION_PATTERN
 from starling_segments.parse.document import KEY_PATTERN
 
-Schema = dict[str, Any]
-
-_KEY: Final[Schema] = {"type": "string", "pattern": KEY_PATTERN}
 _DURATION: Final[Schema] = {"type": "string", "pattern": DURATION_PATTERN}
 _INSTANT: Final[Schema] = {"type": "string", "format": "date-time"}
 _PERCENT: Final[Schema] = {"type": "number", "minimum": 0, "maximum": 100, "description": "At most two decimals"}
 _PRIORITY: Final[Schema] = {"type": "integer", "minimum": 0, "maximum": MAX_PRIORITY}
-_KEYS: Final[Schema] = {"type": "array", "items": _KEY, "minItems": 1, "maxItems": MAX_NAMES}
+_KEYS: Final[Schema] = {"type": "array", "items": KEY, "minItems": 1, "maxItems": MAX_NAMES}
 _DEDUPE_KEY: Final[Schema] = {"type": "string", "minLength": 1, "maxLength": MAX_DEDUPE_KEY_CHARACTERS}
-_COMPONENTS: Final = "#/components/schemas/"
 
 
 def policy_schemas() -> dict[str, Schema]:
@@ -49,6 +46,11 @@ def policy_schemas() -> dict[str, Schema]:
             "user",
         ),
     }
+
+
+def policy_body() -> Schema:
+    """Return the body that replaces the policy of a workspace."""
+    return body("The policy of the workspace", {"key": KEY, **_policy_fields(), **read_only()}, [])
 
 
 def _policy_fields() -> dict[str, Schema]:
@@ -74,11 +76,11 @@ def _policy_fields() -> dict[str, Schema]:
 
 
 def _campaign_fields() -> dict[str, Schema]:
-    variant: dict[str, Schema] = {"key": _KEY, "weight": _PERCENT, "content": {}, "locales": {}}
+    variant: dict[str, Schema] = {"key": KEY, "weight": _PERCENT, "content": {}, "locales": {}}
     return {
-        "key": _KEY,
-        "channel": _KEY,
-        "purpose": _KEY,
+        "key": KEY,
+        "channel": KEY,
+        "purpose": KEY,
         "priority": _PRIORITY,
         "expires_after": _DURATION,
         "quiet": {"enum": [*MODES]},
@@ -95,28 +97,28 @@ def _message_fields() -> dict[str, Schema]:
     """Return the message to check, and the policy."""
     return {
         "user": {"type": "string", "minLength": 1, "maxLength": 512},
-        "campaign": {"anyOf": [{"$ref": f"{_COMPONENTS}CampaignRules"}, {**_KEY, "description": "The key of a stored campaign"}]},
-        "channel": _KEY,
-        "purpose": {**_KEY, "description": "Default: marketing"},
+        "campaign": {"anyOf": [{"$ref": f"{COMPONENTS}CampaignRules"}, {**KEY, "description": "The key of a stored campaign"}]},
+        "channel": KEY,
+        "purpose": {**KEY, "description": "Default: marketing"},
         "priority": _PRIORITY,
         "at": {**_INSTANT, "description": "Due instant, not before `as_of`; default: `as_of`"},
-        "policy": {"$ref": f"{_COMPONENTS}PolicyDocument", "description": "Default: the policy of the workspace"},
+        "policy": {"$ref": f"{COMPONENTS}PolicyDocument", "description": "Default: the policy of the workspace"},
     }
 
 
 def _user_fields() -> dict[str, Schema]:
     """Return what is known of the user."""
-    consent = {"channel": _KEY, "purpose": _KEY, "granted": {"type": "boolean"}, "at": _INSTANT}
+    consent = {"channel": KEY, "purpose": KEY, "granted": {"type": "boolean"}, "at": _INSTANT}
     suppression = {
-        "channel": _KEY,
+        "channel": KEY,
         "address": {"type": "string", "minLength": 1, "maxLength": MAX_ADDRESS_CHARACTERS},
         "reason": {"enum": [*SUPPRESSION_KINDS]},
     }
     message = {
         "at": _INSTANT,
-        "channel": _KEY,
-        "purpose": _KEY,
-        "campaign": _KEY,
+        "channel": KEY,
+        "purpose": KEY,
+        "campaign": KEY,
         "dedupe_key": _DEDUPE_KEY,
         "status": {"enum": [REQUESTED, HELD_OUT]},
         "slot_returned": {"type": "boolean", "description": "The message failed, was suppressed or bounced"},

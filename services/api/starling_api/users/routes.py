@@ -9,7 +9,7 @@ from starling_api.definitions.kinds import SEGMENTS
 from starling_api.definitions.models import VersionPageModel
 from starling_api.definitions.routes import COMMON
 from starling_api.http.dependencies import Body, Page, UsedServices, Viewer, parse_json
-from starling_api.http.openapi.bodies import MAX_LOOKUP, body_of
+from starling_api.http.openapi.bodies import body_of
 from starling_api.http.paths import USER
 from starling_api.http.problems import problems
 from starling_api.users.models import (
@@ -21,6 +21,7 @@ from starling_api.users.models import (
     SizeModel,
     UserSegmentPageModel,
 )
+from starling_api.users.schema import MAX_LOOKUP
 from starling_segments import DefinitionRefused, FieldError
 
 segment_router = APIRouter(prefix="/v1/segments", tags=["segments"], responses=problems(*COMMON, 404))
