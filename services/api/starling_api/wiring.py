@@ -3,10 +3,10 @@
 import asyncio
 import threading
 import time
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from functools import partial
-from typing import Any
+from typing import Any, NamedTuple
 
 import anyio.to_thread
 from fastapi import FastAPI
@@ -25,7 +25,6 @@ from starling_api.credentials.commands import CredentialCommands
 from starling_api.credentials.topic import CredentialTopic
 from starling_api.definitions.commands import Commands
 from starling_api.definitions.in_force import Definitions
-from starling_api.definitions.kinds import EVENT_TYPES, TRAITS, VIEWS
 from starling_api.definitions.publisher import Publisher
 from starling_api.definitions.quota import Quota
 from starling_api.definitions.repository import CassandraClaims, CassandraDefinitions, CassandraResponses
@@ -37,8 +36,7 @@ from starling_api.http.access.gate import Gate
 from starling_api.http.access.rate_limits import RateLimits, Rates
 from starling_api.http.dependencies import Services
 from starling_api.imports.imports import Imports
-from starling_api.imports.store import CassandraImports
-from starling_api.imports.wiring import ImportService
+from starling_api.imports.wiring import ImportService, build_imports
 from starling_api.jobs.runner import FAILURES
 from starling_api.lists.lists import Lists, has_list
 from starling_api.lists.publisher import ListFeed
@@ -56,11 +54,9 @@ from starling_api.reports.store import CassandraReports
 from starling_api.reports.view_store import CassandraViews
 from starling_api.reports.views import MaterialisedViews
 from starling_api.self_audit.service import SelfAuditService
-from starling_api.self_audit.wiring import audited_states, build_self_audit
+from starling_api.self_audit.wiring import audited_states, build_self_audit_service
 from starling_api.settings import ApiSettings
-from starling_api.sql.runs import SqlRuns
-from starling_api.sql.store import CassandraRuns
-from starling_api.sql.wiring import SqlService
+from starling_api.sql.wiring import SqlKinds, SqlService, build_sql_runs
 from starling_api.traits.progress import TraitProgress
 from starling_api.users.exports import Exports
 from starling_api.users.queries import Queries
@@ -171,125 +167,230 @@ class Api:
                 return
 
 
+@dataclass(frozen=True, slots=True)
+class _Shared:
+    """What the components share: connections without traffic, and values of the settings."""
+
+    settings: ApiSettings
+    metrics: Metrics
+    database: Database
+    registry: Registry
+    definitions: CassandraDefinitions
+    partitions: int
+    audience: CassandraAudience
+    zone_of: Callable[[str], str]
+    sealer: Sealer
+
+    @property
+    def brokers(self) -> str:
+        return self.settings.kafka.brokers
+
+
+class _Followed(NamedTuple):
+    """What the process follows from its start on."""
+
+    tokens: CredentialTopic
+    write_keys: CredentialTopic
+    messenger: MessengerProgress
+    broadcasts: Broadcasts
+    trait_progress: TraitProgress
+    suppressions: KnownSuppressions
+
+    def started(self) -> Sequence[FollowedTopic[Any] | TraitProgress | KnownSuppressions]:
+        """Return what has to be started and stopped, in this order."""
+        topics = (topic.followed for topic in (self.tokens, self.write_keys, self.messenger, self.broadcasts))
+        return [*topics, self.trait_progress, self.suppressions]
+
+
+class _Readers(NamedTuple):
+    """What requests and the self-audit read on demand."""
+
+    feed: TopicLog
+    outcomes: TopicLog
+    streams: Streams
+    states: SegmenterStates
+    people: MessengerPeople
+    audited: SegmenterStates
+
+
+class _Jobs(NamedTuple):
+    """The Spark jobs that the process starts, and what they are started for."""
+
+    backfill: BackfillService
+    backfills: Backfills
+    imports: Imports
+    import_service: ImportService
+    sql: SqlKinds
+    sql_service: SqlService
+
+
 def build_api(settings: ApiSettings) -> Api:
     """Return an API process that has no open connection yet. Raises: ValueError for invalid tokens, time zones or keys."""
-    database, metrics = Database(settings.cassandra), Metrics()
-    definitions = CassandraDefinitions(database)
-    registry = Registry(settings.registry.url)
-    feed = TopicLog(settings.kafka.brokers, registry, MEMBERSHIP, "SegmentMembershipChanged")
-    outcome_log = TopicLog(settings.kafka.brokers, registry, OUTCOMES, "IngestOutcome")
-    streams = Streams(settings.feed_streams, settings.feed_heartbeat_seconds, settings.workspace_feed_streams)
-    partitions = load_catalogue(settings.profile_partitions).profile_partitions
-    audience, states = CassandraAudience(database, partitions), SegmenterStates(database, settings.kafka.brokers, registry)
-    failures = metrics.gauge(FAILURES)
-    zone_of, sealer = Timezones(settings.timezones).of, _sealer(settings)
-    imports = Imports(
-        CassandraImports(database),
-        wall_clock_ms,
-        is_started=settings.imports_runner != "none",
-        sealer=sealer,
-        zone_of=zone_of,
-        has_list=partial(has_list, definitions),
-    )
-    backfill, import_service = BackfillService(settings, registry, failures), ImportService(settings, imports, metrics)
-    policy = BackfillPolicy(
-        settings.backfill_from_records, backfill.topics.largest_partition, Definitions(definitions), audience, partitions
-    )
-    publisher = Publisher(settings.kafka.brokers, registry, policy.awaits_backfill)
-    backfills = Backfills(backfill.runs, backfill.topics.publish, wall_clock_micros)
-    trait_progress = TraitProgress(settings.kafka.brokers, registry, stage("profiles"))
-    broadcasts = Broadcasts(settings.kafka.brokers, registry)
-    runner = settings.sql_traits_runner
-    sql_traits, sql_views, event_type_checks = (
-        SqlRuns(CassandraRuns(database, table), definitions, wall_clock_ms, is_started=runner != "none", kind=kind)
-        for kind, table in ((TRAITS, "sql_traits"), (VIEWS, "sql_views"), (EVENT_TYPES, "event_type_checks"))
-    )
-    materialised = CassandraViews(database)
-    queries = Queries(
-        definitions,
-        audience,
-        partitions,
-        backfills.of_segment,
-        settings.history_days,
-        trait_progress.value,
-        broadcasts.written,
-        {TRAITS.name: sql_traits.shown, VIEWS.name: sql_views.shown, EVENT_TYPES.name: event_type_checks.shown},
-    )
-    list_store = CassandraLists(database)
-    limits = CostLimits(settings.segment_work, settings.segment_state_bytes)
-    quota = Quota(limits, settings.workspace_segments, settings.workspace_work)
-    claims = CassandraClaims(database)
-    tokens, write_keys = (CredentialTopic(settings.kafka.brokers, registry, kind.topic) for kind in (TOKEN, WRITE_KEY))
-    people = MessengerPeople(database, settings.kafka.brokers, registry)
-    messenger = MessengerProgress(settings.kafka.brokers, registry, partitions)
-    suppressions = KnownSuppressions(settings.kafka.brokers, registry)
-    commands = Commands(
-        claims,
-        definitions,
-        publisher.publish,
-        wall_clock_micros,
-        time.sleep,
-        queries.is_stopped,
-        zone_of,
-        quota=quota,
-        messenger=messenger,
-        vault=Vault(sealer),
-        is_view=lambda key: materialised.entry(key) is not None,
-    )
-    services = Services(
-        commands=commands,
-        queries=queries,
-        answers=CassandraResponses(database),
-        tokens=Tokens(settings.tokens.get_secret_value(), tokens.followed),
-        lists=Lists(list_store, ListFeed(settings.kafka.brokers, registry, partitions).publish, wall_clock_micros),
-        feed=feed,
-        outcomes=Outcomes(outcome_log, wall_clock_ms),
-        streams=streams,
-        materialised_views=MaterialisedViews(materialised),
-        reports=Reports(CassandraReports(database)),
-        campaign_counts=CassandraCampaignCounts(database),
-        suppressed=suppressions.of,
-        sql_traits=sql_traits,
-        sql_views=sql_views,
-        previews=Previews(
-            Definitions(definitions),
-            audience,
-            states,
-            CassandraPasts(database, partitions),
-            settings.clock,
-            settings.history_days,
-        ),
-        exports=Exports(queries, list_store, states),
-        backfills=backfills,
-        imports=imports,
-        token_commands=CredentialCommands(TOKEN, tokens, wall_clock_micros),
-        write_key_commands=CredentialCommands(WRITE_KEY, write_keys, wall_clock_micros),
-        people=people,
-        message_topics=MessageTopics(settings.kafka.brokers, registry, partitions, wall_clock_micros),
-        audit=Audit(AuditTopic(settings.kafka.brokers, registry).publish, CassandraAudit(database), wall_clock_micros),
-        body_timeout_seconds=settings.body_timeout_seconds,
-        gate=Gate(settings.workspace_previews, settings.workspace_previews_waiting, settings.workspace_previews_wait_seconds),
-        rate_limits=RateLimits(_rates(settings)),
-        webhook_sender=WebhookSender(allow_private=settings.allow_private_addresses),
-        check_topic=partial(check_topic, own_brokers=settings.kafka.brokers, allow_private=settings.allow_private_addresses),
-    )
-    origins = [origin.strip() for origin in settings.cors_origins.split(",") if origin.strip()]
-    threads = Threads(backfill, import_service, SqlService(settings, (sql_traits, sql_views, event_type_checks), metrics))
+    shared = _shared(settings)
+    followed, readers, jobs = _followed(shared), _readers(shared), _jobs(shared)
+    services = _services(shared, followed, readers, jobs)
+    threads = Threads(jobs.backfill, jobs.import_service, jobs.sql_service)
 
     def ready() -> dict[str, str | None]:
         # Reads need the database alone, so an unreachable broker must not take a running process out of the load balancer: the
         # tokens that were read remain in use, which is a warning. A process that has read none is not ready.
-        return {"database": database.problem(), "tokens": tokens.followed.problem()}
+        return {"database": shared.database.problem(), "tokens": followed.tokens.followed.problem()}
 
-    app = build_app(services, metrics, ready, origins, alive=threads.failures)
-    followed = [*(topic.followed for topic in (tokens, write_keys, messenger, broadcasts)), trait_progress, suppressions]
-    audited = audited_states(database, settings.kafka.brokers, registry)
-    stopping = threading.Event()
-    audit = build_self_audit(settings, database, registry, audited, stopping.wait)
-    self_audit = SelfAuditService(audit.run, metrics, settings.self_audit_interval_seconds, stopping)
-    connections = database, (feed, outcome_log), streams, (states, people, audited)
+    origins = [origin.strip() for origin in settings.cors_origins.split(",") if origin.strip()]
     return Api(
-        app, settings, commands, *connections, backfill, import_service, threads, self_audit, services.webhook_sender, followed
+        app=build_app(services, shared.metrics, ready, origins, alive=threads.failures),
+        settings=settings,
+        commands=services.commands,
+        database=shared.database,
+        logs=(readers.feed, readers.outcomes),
+        streams=readers.streams,
+        states=(readers.states, readers.people, readers.audited),
+        backfill=jobs.backfill,
+        imports=jobs.import_service,
+        threads=threads,
+        self_audit=build_self_audit_service(settings, shared.database, shared.registry, readers.audited, shared.metrics),
+        webhook_sender=services.webhook_sender,
+        followed=followed.started(),
+    )
+
+
+def _shared(settings: ApiSettings) -> _Shared:
+    database, partitions = Database(settings.cassandra), load_catalogue(settings.profile_partitions).profile_partitions
+    return _Shared(
+        settings,
+        Metrics(),
+        database,
+        Registry(settings.registry.url),
+        CassandraDefinitions(database),
+        partitions,
+        CassandraAudience(database, partitions),
+        Timezones(settings.timezones).of,
+        _sealer(settings),
+    )
+
+
+def _followed(shared: _Shared) -> _Followed:
+    brokers, registry = shared.brokers, shared.registry
+    return _Followed(
+        CredentialTopic(brokers, registry, TOKEN.topic),
+        CredentialTopic(brokers, registry, WRITE_KEY.topic),
+        MessengerProgress(brokers, registry, shared.partitions),
+        Broadcasts(brokers, registry),
+        TraitProgress(brokers, registry, stage("profiles")),
+        KnownSuppressions(brokers, registry),
+    )
+
+
+def _readers(shared: _Shared) -> _Readers:
+    settings, database, brokers, registry = shared.settings, shared.database, shared.brokers, shared.registry
+    return _Readers(
+        TopicLog(brokers, registry, MEMBERSHIP, "SegmentMembershipChanged"),
+        TopicLog(brokers, registry, OUTCOMES, "IngestOutcome"),
+        Streams(settings.feed_streams, settings.feed_heartbeat_seconds, settings.workspace_feed_streams),
+        SegmenterStates(database, brokers, registry),
+        MessengerPeople(database, brokers, registry),
+        audited_states(database, brokers, registry),
+    )
+
+
+def _jobs(shared: _Shared) -> _Jobs:
+    settings, metrics = shared.settings, shared.metrics
+    backfill = BackfillService(settings, shared.registry, metrics.gauge(FAILURES))
+    imports = build_imports(settings, shared.database, shared.sealer, shared.zone_of, partial(has_list, shared.definitions))
+    sql = build_sql_runs(settings, shared.database, shared.definitions)
+    return _Jobs(
+        backfill,
+        Backfills(backfill.runs, backfill.topics.publish, wall_clock_micros),
+        imports,
+        ImportService(settings, imports, metrics),
+        sql,
+        SqlService(settings, sql, metrics),
+    )
+
+
+def _services(shared: _Shared, followed: _Followed, readers: _Readers, jobs: _Jobs) -> Services:
+    """Return the services of the application."""
+    settings, database, brokers, registry = shared.settings, shared.database, shared.brokers, shared.registry
+    queries, views, lists = _queries(shared, followed, jobs), CassandraViews(database), CassandraLists(database)
+    feed_of_lists = ListFeed(brokers, registry, shared.partitions)
+    return Services(
+        commands=_commands(shared, followed, jobs, queries, views),
+        queries=queries,
+        answers=CassandraResponses(database),
+        tokens=Tokens(settings.tokens.get_secret_value(), followed.tokens.followed),
+        lists=Lists(lists, feed_of_lists.publish, wall_clock_micros),
+        feed=readers.feed,
+        outcomes=Outcomes(readers.outcomes, wall_clock_ms),
+        streams=readers.streams,
+        materialised_views=MaterialisedViews(views),
+        reports=Reports(CassandraReports(database)),
+        campaign_counts=CassandraCampaignCounts(database),
+        suppressed=followed.suppressions.of,
+        sql_traits=jobs.sql.traits,
+        sql_views=jobs.sql.views,
+        previews=_previews(shared, readers.states),
+        exports=Exports(queries, lists, readers.states),
+        backfills=jobs.backfills,
+        imports=jobs.imports,
+        token_commands=CredentialCommands(TOKEN, followed.tokens, wall_clock_micros),
+        write_key_commands=CredentialCommands(WRITE_KEY, followed.write_keys, wall_clock_micros),
+        people=readers.people,
+        message_topics=MessageTopics(brokers, registry, shared.partitions, wall_clock_micros),
+        audit=Audit(AuditTopic(brokers, registry).publish, CassandraAudit(database), wall_clock_micros),
+        body_timeout_seconds=settings.body_timeout_seconds,
+        gate=Gate(settings.workspace_previews, settings.workspace_previews_waiting, settings.workspace_previews_wait_seconds),
+        rate_limits=RateLimits(_rates(settings)),
+        webhook_sender=WebhookSender(allow_private=settings.allow_private_addresses),
+        check_topic=partial(check_topic, own_brokers=brokers, allow_private=settings.allow_private_addresses),
+    )
+
+
+def _commands(shared: _Shared, followed: _Followed, jobs: _Jobs, queries: Queries, views: CassandraViews) -> Commands:
+    settings = shared.settings
+    limits = CostLimits(settings.segment_work, settings.segment_state_bytes)
+    policy = BackfillPolicy(
+        settings.backfill_from_records,
+        jobs.backfill.topics.largest_partition,
+        Definitions(shared.definitions),
+        shared.audience,
+        shared.partitions,
+    )
+    return Commands(
+        CassandraClaims(shared.database),
+        shared.definitions,
+        Publisher(shared.brokers, shared.registry, policy.awaits_backfill).publish,
+        wall_clock_micros,
+        time.sleep,
+        queries.is_stopped,
+        shared.zone_of,
+        quota=Quota(limits, settings.workspace_segments, settings.workspace_work),
+        messenger=followed.messenger,
+        vault=Vault(shared.sealer),
+        is_view=lambda key: views.entry(key) is not None,
+    )
+
+
+def _queries(shared: _Shared, followed: _Followed, jobs: _Jobs) -> Queries:
+    return Queries(
+        shared.definitions,
+        shared.audience,
+        shared.partitions,
+        jobs.backfills.of_segment,
+        shared.settings.history_days,
+        followed.trait_progress.value,
+        followed.broadcasts.written,
+        {runs.kind.name: runs.shown for runs in jobs.sql},
+    )
+
+
+def _previews(shared: _Shared, states: SegmenterStates) -> Previews:
+    return Previews(
+        Definitions(shared.definitions),
+        shared.audience,
+        states,
+        CassandraPasts(shared.database, shared.partitions),
+        shared.settings.clock,
+        shared.settings.history_days,
     )
 
 

@@ -1,17 +1,34 @@
-"""Wiring: the thread that queues imports by their schedules and starts the Spark job `imports`, from the settings of the API."""
+"""Wiring: the imports, and the thread that queues them by their schedules and starts the Spark job, from the settings."""
 
 import threading
+from collections.abc import Callable
 from typing import Final
 
 from starling_api.imports.imports import Imports
+from starling_api.imports.store import CassandraImports
 from starling_api.jobs.runner import FAILURES, Runner
 from starling_api.jobs.wiring import submitter_of
 from starling_api.settings import ApiSettings
+from starling_common.cassandra.database import Database
 from starling_common.cassandra.sessions import DatabaseUnavailable
+from starling_common.sealing import Sealer
 from starling_common.telemetry.logs import log
 from starling_common.telemetry.metrics import Metrics
+from starling_common.time.instants import wall_clock_ms
 
 _POLL_SECONDS: Final = 2.0
+
+
+def build_imports(
+    settings: ApiSettings,
+    database: Database,
+    sealer: Sealer,
+    zone_of: Callable[[str], str],
+    has_list: Callable[[str, str], bool],
+) -> Imports:
+    """Return the imports of all workspaces; the last three as in `Imports`."""
+    is_started = settings.imports_runner != "none"
+    return Imports(CassandraImports(database), wall_clock_ms, is_started, sealer, zone_of, has_list)
 
 
 class ImportService:

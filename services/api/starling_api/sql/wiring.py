@@ -1,20 +1,44 @@
-"""Wiring: the threads that queue the runs of traits and views in SQL and start their Spark job, from the settings of the API."""
+"""Wiring: the runs of what is defined in SQL, and the threads that queue them and start their Spark job, from the settings."""
 
 import threading
 from collections import Counter
 from collections.abc import Sequence
-from typing import Final
+from typing import Final, NamedTuple
 
+from starling_api.definitions.kinds import EVENT_TYPES, TRAITS, VIEWS
+from starling_api.definitions.repository import CassandraDefinitions
 from starling_api.jobs.runner import FAILURES, Runner
 from starling_api.jobs.wiring import submitter_of
 from starling_api.settings import ApiSettings
 from starling_api.sql.runs import SqlRuns
+from starling_api.sql.store import CassandraRuns
+from starling_common.cassandra.database import Database
 from starling_common.cassandra.sessions import DatabaseUnavailable
 from starling_common.telemetry.logs import log
 from starling_common.telemetry.metrics import Metrics
+from starling_common.time.instants import wall_clock_ms
 from starling_rules.sql.runs import RUNNING, WAITING
 
 _POLL_SECONDS: Final = 5.0
+
+
+class SqlKinds(NamedTuple):
+    """The runs of each kind that Spark runs in SQL."""
+
+    traits: SqlRuns
+    views: SqlRuns
+    event_types: SqlRuns
+
+
+def build_sql_runs(settings: ApiSettings, database: Database, definitions: CassandraDefinitions) -> SqlKinds:
+    """Return the runs of all workspaces."""
+    is_started = settings.sql_traits_runner != "none"
+    return SqlKinds(
+        *(
+            SqlRuns(CassandraRuns(database, table), definitions, wall_clock_ms, is_started=is_started, kind=kind)
+            for kind, table in ((TRAITS, "sql_traits"), (VIEWS, "sql_views"), (EVENT_TYPES, "event_type_checks"))
+        )
+    )
 
 
 class FailedChecks:
