@@ -11,7 +11,7 @@ from openapi_spec_validator import OpenAPIV31SpecValidator
 from prometheus_client import CollectorRegistry
 
 from starling_api.app import build_app
-from starling_api.http.openapi.examples import EXAMPLES
+from starling_api.http.openapi.examples.operations import EXAMPLES
 from starling_campaigns import References, parse_campaign
 from starling_common.telemetry.metrics import Metrics
 from starling_segments import Known

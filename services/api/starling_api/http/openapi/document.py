@@ -8,7 +8,8 @@ from fastapi import FastAPI
 from fastapi.openapi.utils import get_openapi
 
 from starling_api.http.openapi.bodies import body_schemas
-from starling_api.http.openapi.examples import EXAMPLES, PARAMETER_EXAMPLES, PARAMETER_SHAPES
+from starling_api.http.openapi.examples.operations import EXAMPLES
+from starling_api.http.openapi.examples.parameters import PARAMETER_EXAMPLES, PARAMETER_SHAPES
 from starling_api.http.openapi.models import COMPONENT, ProblemModel
 from starling_api.http.problems import PROBLEMS
 from starling_common.http.problem import PROBLEM_JSON, problem
