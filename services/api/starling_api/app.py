@@ -19,7 +19,7 @@ from starling_api.credentials.models import (
     WriteKeyPageModel,
 )
 from starling_api.credentials.routes import credential_routes
-from starling_api.definitions.kinds import CAMPAIGNS, EVENT_TYPES, SEGMENTS, TARGETS, TRAITS, VIEWS, WEBHOOKS
+from starling_api.definitions.kinds.kinds import CAMPAIGNS, EVENT_TYPES, SEGMENTS, TARGETS, TRAITS, VIEWS, WEBHOOKS
 from starling_api.definitions.rotation_routes import rotation_routes
 from starling_api.definitions.routes import batch_routes, definition_routes, lifecycle_routes, webhook_routes
 from starling_api.feed.routes import feed_router

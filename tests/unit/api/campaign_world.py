@@ -1,6 +1,6 @@
 """A workspace with segments and targets, as campaigns refer to them."""
 
-from starling_api.definitions.kinds import SEGMENTS, TARGETS
+from starling_api.definitions.kinds.kinds import SEGMENTS, TARGETS
 from tests.unit.api.memory import AUTHOR, World
 
 SMTP = {

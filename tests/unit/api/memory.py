@@ -14,7 +14,8 @@ from starling_api.credentials.commands import CredentialCommands
 from starling_api.definitions.commands import Commands
 from starling_api.definitions.definition import Author, Change, Definition
 from starling_api.definitions.in_force import Definitions
-from starling_api.definitions.kinds import EVENT_TYPES, VIEWS, Document, Kind
+from starling_api.definitions.kinds.kind import Document, Kind
+from starling_api.definitions.kinds.kinds import EVENT_TYPES, VIEWS
 from starling_api.definitions.quota import Quota
 from starling_api.definitions.vault import Vault
 from starling_api.feed.changes import FeedStep, Span, Wanted

@@ -15,7 +15,7 @@ from structlog.testing import capture_logs
 
 from starling_api.app import build_app
 from starling_api.definitions.definition import Author
-from starling_api.definitions.kinds import WEBHOOKS
+from starling_api.definitions.kinds.kinds import WEBHOOKS
 from starling_api.http.openapi.reference import reference_page
 from starling_api.ports import ComputedProgress, Day, EventRow, MemberRow, Membership, ReportedProgress
 from starling_api.webhooks.sender import WebhookSender

@@ -8,7 +8,7 @@ import pytest
 from starling_api.backfills.backfills import BackfillPolicy, is_needed
 from starling_api.definitions.definition import Author
 from starling_api.definitions.in_force import Definitions as Known
-from starling_api.definitions.kinds import SEGMENTS
+from starling_api.definitions.kinds.kinds import SEGMENTS
 from starling_api.ports import ReportedProgress
 from starling_common.values import Workspace
 from starling_rules.definitions import Definitions, fold

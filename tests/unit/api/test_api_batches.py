@@ -7,7 +7,7 @@ import pytest
 from starling_api.definitions.batches import INTENT
 from starling_api.definitions.commands import ABANDONED_MICROS
 from starling_api.definitions.definition import Change
-from starling_api.definitions.kinds import SEGMENTS
+from starling_api.definitions.kinds.kinds import SEGMENTS
 from starling_api.http.errors import ResourceBusy
 from starling_common.kafka.clients import BrokerUnavailable
 from tests.unit.api.calls import call

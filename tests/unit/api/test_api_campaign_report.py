@@ -2,7 +2,7 @@
 
 import pytest
 
-from starling_api.definitions.kinds import CAMPAIGNS
+from starling_api.definitions.kinds.kinds import CAMPAIGNS
 from starling_api.reports.campaign_report import CountedArm, CountedDay
 from starling_campaigns.lift import Arm
 from tests.campaign_documents import full_campaign

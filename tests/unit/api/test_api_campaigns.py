@@ -15,7 +15,7 @@ from prometheus_client import CollectorRegistry
 
 from starling_api.app import build_app
 from starling_api.campaigns.broadcasts import shown_broadcast
-from starling_api.definitions.kinds import CAMPAIGNS, TARGETS
+from starling_api.definitions.kinds.kinds import CAMPAIGNS, TARGETS
 from starling_api.http.access.rate_limits import RateLimits, Rates
 from starling_api.messages.people import KnownPerson
 from starling_api.ports import MemberRow, Profile, ReportedProgress

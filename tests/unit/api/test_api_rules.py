@@ -9,7 +9,9 @@ from hypothesis import strategies as st
 from jsonschema import Draft202012Validator
 
 from starling_api.definitions.definition import Definition, plain_status, segment_status, used_segments, used_traits
-from starling_api.definitions.kinds import TRAITS, new_secret, read_trait, read_webhook
+from starling_api.definitions.kinds.audience import read_trait
+from starling_api.definitions.kinds.kinds import TRAITS
+from starling_api.definitions.kinds.webhooks import new_secret, read_webhook
 from starling_api.http.access.auth import Role, Tokens
 from starling_api.http.errors import BadRequest, IdempotencyKeyReused, ResourceBusy
 from starling_api.http.idempotency import answer_once

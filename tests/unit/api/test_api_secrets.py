@@ -7,7 +7,8 @@ from typing import Any
 import pytest
 
 from starling_api.definitions.commands import ABANDONED_MICROS
-from starling_api.definitions.kinds import SEGMENTS, TARGETS, WEBHOOKS, Kind
+from starling_api.definitions.kinds.kind import Kind
+from starling_api.definitions.kinds.kinds import SEGMENTS, TARGETS, WEBHOOKS
 from starling_api.definitions.vault import Vault
 from starling_api.http.errors import SecretUnreadable
 from starling_common.kafka.clients import BrokerUnavailable

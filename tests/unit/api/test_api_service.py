@@ -8,7 +8,7 @@ import pytest
 
 from starling_api.definitions.commands import ABANDONED_MICROS, READ_YOUR_WRITES_SECONDS, Commands
 from starling_api.definitions.definition import Definition, archived, revised
-from starling_api.definitions.kinds import LISTS, SEGMENTS, TRAITS, WEBHOOKS
+from starling_api.definitions.kinds.kinds import LISTS, SEGMENTS, TRAITS, WEBHOOKS
 from starling_api.http.errors import Archived, InUse, NotFound, ReadOnly, ResourceBusy, VersionConflict
 from starling_api.ports import ReportedProgress
 from starling_common.kafka.clients import BrokerUnavailable

@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 from typer.testing import Result
 
-from starling_api.definitions.kinds import READ_ONLY
+from starling_api.definitions.kinds.reading import READ_ONLY
 from starling_cli.commands.remote import definitions as commands
 from starling_cli.definitions import SEGMENT, SERVER_FIELDS, Definition, needs_new, ordered, read_lines
 from starling_local.errors import NotPossible, UserError

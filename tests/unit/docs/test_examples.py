@@ -5,7 +5,8 @@ import re
 from pathlib import Path
 from typing import Any
 
-from starling_api.definitions.kinds import LISTS, SEGMENTS, read_trait
+from starling_api.definitions.kinds.audience import read_trait
+from starling_api.definitions.kinds.kinds import LISTS, SEGMENTS
 from starling_api.http.not_implemented import PLANNED
 from starling_api.preview.request import requested_segment
 from starling_segments import Known, parse_segment

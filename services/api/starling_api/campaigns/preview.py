@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from typing import Any, Final
 
 from starling_api.campaigns.decision import SEND, TEMPLATE_MISSING, DecisionInputs, Shown, decided_now
-from starling_api.definitions.kinds import CAMPAIGNS, TARGETS
+from starling_api.definitions.kinds.kinds import CAMPAIGNS, TARGETS
 from starling_api.http.errors import NotFound
 from starling_api.http.pagination import PageOf
 from starling_api.messages.bodies import SUPPRESSED_CHANNELS

@@ -9,7 +9,7 @@ from fastapi.responses import JSONResponse
 from starling_api.campaigns.models import CampaignPreviewModel, CampaignReportModel, DryRunModel, TestMessagesModel
 from starling_api.campaigns.preview import MAX_COUNTED, Reads, RequestedPreview, dry_run, previewed, requested_preview
 from starling_api.campaigns.samples import requested_test, test_requests
-from starling_api.definitions.kinds import CAMPAIGNS, POLICIES
+from starling_api.definitions.kinds.kinds import CAMPAIGNS, POLICIES
 from starling_api.definitions.models import MODELS, VersionPageModel
 from starling_api.definitions.repository import to_json
 from starling_api.definitions.routes import COMMON, answered, commands_for, etag

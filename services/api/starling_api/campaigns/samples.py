@@ -6,7 +6,7 @@ from typing import Any, Final
 
 from starling_api.campaigns.preview import FIELDS, RequestedPreview, fields_of, read_preview, rendered_for, stored_campaign
 from starling_api.definitions.definition import Author
-from starling_api.definitions.kinds import CAMPAIGNS, TARGETS
+from starling_api.definitions.kinds.kinds import CAMPAIGNS, TARGETS
 from starling_api.http.errors import Archived
 from starling_api.users.queries import Queries
 from starling_campaigns.channels import PUSH, WEBHOOK

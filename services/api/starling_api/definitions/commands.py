@@ -30,21 +30,10 @@ from starling_api.definitions.definition import (
     users_of,
 )
 from starling_api.definitions.event_types import event_types_in, readers_of, statements_in
-from starling_api.definitions.kinds import (
-    CAMPAIGNS,
-    EVENT_TYPES,
-    LISTS,
-    SEGMENTS,
-    TARGETS,
-    TRAITS,
-    VIEWS,
-    WEBHOOKS,
-    Document,
-    Kind,
-    Names,
-    is_feed,
-    new_secret,
-)
+from starling_api.definitions.kinds.delivery import is_feed
+from starling_api.definitions.kinds.kind import Document, Kind, Names
+from starling_api.definitions.kinds.kinds import CAMPAIGNS, EVENT_TYPES, LISTS, SEGMENTS, TARGETS, TRAITS, VIEWS, WEBHOOKS
+from starling_api.definitions.kinds.webhooks import new_secret
 from starling_api.definitions.quota import Quota
 from starling_api.definitions.vault import Vault
 from starling_api.definitions.webhook_fields import without_expired_secret

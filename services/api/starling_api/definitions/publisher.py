@@ -7,7 +7,7 @@ from typing import Final
 from confluent_kafka import Producer
 
 from starling_api.definitions.definition import Change
-from starling_api.definitions.kinds import CAMPAIGNS, EVENT_TYPES, LISTS, POLICIES, SEGMENTS, TARGETS, TRAITS, VIEWS, WEBHOOKS
+from starling_api.definitions.kinds.kinds import CAMPAIGNS, EVENT_TYPES, LISTS, POLICIES, SEGMENTS, TARGETS, TRAITS, VIEWS, WEBHOOKS
 from starling_api.definitions.repository import to_json
 from starling_common.headers import record_headers
 from starling_common.kafka.clients import produce_and_wait, producer_config

@@ -11,7 +11,8 @@ from fastapi.responses import JSONResponse
 from starling_api.audit.audit import changed_by
 from starling_api.definitions.commands import Commands
 from starling_api.definitions.definition import Author, Definition
-from starling_api.definitions.kinds import CAMPAIGNS, EVENT_TYPES, LISTS, POLICIES, SEGMENTS, TARGETS, TRAITS, VIEWS, WEBHOOKS, Kind
+from starling_api.definitions.kinds.kind import Kind
+from starling_api.definitions.kinds.kinds import CAMPAIGNS, EVENT_TYPES, LISTS, POLICIES, SEGMENTS, TARGETS, TRAITS, VIEWS, WEBHOOKS
 from starling_api.definitions.models import MODELS, PAGES, SegmentBatchResultModel
 from starling_api.definitions.repository import to_json
 from starling_api.http.access.auth import Role

@@ -7,7 +7,7 @@ from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import Any, Final
 
-from starling_api.definitions.kinds import Document, Kind
+from starling_api.definitions.kinds.kind import Document, Kind
 from starling_api.definitions.webhook_fields import MASK, PREVIOUS
 from starling_api.http.errors import SecretsKeyMissing, SecretUnreadable
 from starling_common.sealing import SEALED, KeyMissing, Place, Sealer, Unreadable, is_sealed

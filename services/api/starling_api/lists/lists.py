@@ -12,7 +12,7 @@ from itertools import islice
 from typing import Any, Final, NamedTuple, Protocol
 
 from starling_api.definitions.definition import Author
-from starling_api.definitions.kinds import LISTS
+from starling_api.definitions.kinds.kinds import LISTS
 from starling_api.http.errors import ResourceBusy
 from starling_api.http.pagination import PageOf, cut
 from starling_api.ports import DefinitionReader, NowMicros

@@ -10,7 +10,7 @@ from fastapi import APIRouter, Depends, Request, Response
 from fastapi.responses import JSONResponse
 
 from starling_api.definitions.definition import Author
-from starling_api.definitions.kinds import LISTS
+from starling_api.definitions.kinds.kinds import LISTS
 from starling_api.definitions.repository import to_json
 from starling_api.definitions.routes import COMMON, Filtered, answered, commands_for, etag
 from starling_api.http.access.auth import Role

@@ -9,7 +9,7 @@ from dataclasses import dataclass, field
 from typing import Any, Final
 
 from starling_api.definitions.in_force import Definitions, Running
-from starling_api.definitions.kinds import SEGMENTS
+from starling_api.definitions.kinds.kinds import SEGMENTS
 from starling_api.http.errors import Archived, NotFound, SegmentBackfilling
 from starling_api.ports import AudienceReader, PastReader, ReportedProgress, Snapshot, StateReader
 from starling_api.preview.estimates import SampleSize

@@ -4,7 +4,7 @@ from collections.abc import Mapping
 from dataclasses import replace
 from typing import Any, Final
 
-from starling_api.definitions.kinds import READ_ONLY
+from starling_api.definitions.kinds.reading import READ_ONLY
 from starling_segments import DefinitionRefused, FieldError, Known, Segment, parse_segment
 from starling_segments.parse.document import LABELS
 

@@ -5,7 +5,7 @@ from typing import Annotated, Any, Final
 from fastapi import APIRouter, Depends, Request, Response
 from fastapi.responses import JSONResponse
 
-from starling_api.definitions.kinds import SEGMENTS
+from starling_api.definitions.kinds.kinds import SEGMENTS
 from starling_api.definitions.routes import COMMON
 from starling_api.http.dependencies import Body, UsedServices, Viewer, author_of, parse_definition
 from starling_api.http.openapi.bodies import body_of

@@ -5,7 +5,7 @@ from typing import Annotated, Any, Final
 from fastapi import APIRouter, Query, Request, Response
 from fastapi.responses import JSONResponse
 
-from starling_api.definitions.kinds import VIEWS
+from starling_api.definitions.kinds.kinds import VIEWS
 from starling_api.definitions.routes import COMMON, etag
 from starling_api.http.dependencies import Page, UsedServices, Viewer
 from starling_api.http.problems import problems

@@ -4,7 +4,7 @@ from typing import Annotated, Any, Final
 
 from fastapi import APIRouter, Depends, Response
 
-from starling_api.definitions.kinds import TRAITS, VIEWS
+from starling_api.definitions.kinds.kinds import TRAITS, VIEWS
 from starling_api.definitions.models import MODELS
 from starling_api.definitions.repository import to_json
 from starling_api.definitions.routes import COMMON, answered

@@ -8,7 +8,8 @@ from typing import Any, Final, NamedTuple, Protocol
 
 from starling_api.definitions.definition import Definition
 from starling_api.definitions.event_types import checked_statement
-from starling_api.definitions.kinds import EVENT_TYPES, TRAITS, Kind
+from starling_api.definitions.kinds.kind import Kind
+from starling_api.definitions.kinds.kinds import EVENT_TYPES, TRAITS
 from starling_api.definitions.statements import is_runnable, is_sql
 from starling_api.http.errors import Archived, BadRequest, NotFound
 from starling_api.ports import InForce

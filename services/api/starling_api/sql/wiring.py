@@ -5,7 +5,7 @@ from collections import Counter
 from collections.abc import Sequence
 from typing import Final, NamedTuple
 
-from starling_api.definitions.kinds import EVENT_TYPES, TRAITS, VIEWS
+from starling_api.definitions.kinds.kinds import EVENT_TYPES, TRAITS, VIEWS
 from starling_api.definitions.repository import CassandraDefinitions
 from starling_api.jobs.runner import FAILURES, Runner
 from starling_api.jobs.wiring import submitter_of

@@ -9,7 +9,7 @@ from fastapi import APIRouter, Depends, Request, Response
 from fastapi.responses import JSONResponse
 
 from starling_api.definitions.commands import Commands, refuse_without_test
-from starling_api.definitions.kinds import TARGETS
+from starling_api.definitions.kinds.kinds import TARGETS
 from starling_api.definitions.routes import COMMON, lifecycle
 from starling_api.http.access.auth import Caller, Role
 from starling_api.http.dependencies import Services, UsedServices, at_least, author_of

@@ -8,7 +8,8 @@ from typing import Any, Final
 from starling_api.campaigns.broadcasts import shown_broadcast
 from starling_api.definitions.definition import ACTIVE, BOOTSTRAPPING, USES, Definition, plain_status, segment_status, users_of
 from starling_api.definitions.event_types import readers_of
-from starling_api.definitions.kinds import CAMPAIGNS, EVENT_TYPES, SEGMENTS, TRAITS, Kind
+from starling_api.definitions.kinds.kind import Kind
+from starling_api.definitions.kinds.kinds import CAMPAIGNS, EVENT_TYPES, SEGMENTS, TRAITS
 from starling_api.definitions.statements import is_sql
 from starling_api.http.errors import HistoryOff, NotFound
 from starling_api.http.pagination import PageOf, cut

@@ -5,7 +5,7 @@ from typing import Annotated, Any, NamedTuple
 from fastapi import APIRouter, Depends, Response
 from fastapi.responses import JSONResponse
 
-from starling_api.definitions.kinds import SEGMENTS
+from starling_api.definitions.kinds.kinds import SEGMENTS
 from starling_api.definitions.models import VersionPageModel
 from starling_api.definitions.routes import COMMON
 from starling_api.http.dependencies import Body, Page, UsedServices, Viewer, parse_json

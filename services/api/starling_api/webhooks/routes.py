@@ -8,7 +8,7 @@ import anyio.to_thread
 from fastapi import APIRouter, Depends, Request, Response
 from fastapi.responses import JSONResponse
 
-from starling_api.definitions.kinds import WEBHOOKS
+from starling_api.definitions.kinds.kinds import WEBHOOKS
 from starling_api.definitions.routes import COMMON
 from starling_api.http.access.auth import Caller, Role
 from starling_api.http.dependencies import UsedServices, at_least, author_of

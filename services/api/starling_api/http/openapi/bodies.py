@@ -5,7 +5,7 @@ from typing import Any, Final
 
 from starling_api.campaigns.schema import campaign_bodies, preview_bodies
 from starling_api.credentials.schema import credential_bodies
-from starling_api.definitions.kinds import READ_ONLY
+from starling_api.definitions.kinds.reading import READ_ONLY
 from starling_api.http.openapi.schemas import COMPONENTS, Schema, body, read_only
 from starling_api.imports.schema import import_bodies
 from starling_api.lists.schema import list_body, members_body

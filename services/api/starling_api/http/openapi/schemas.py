@@ -3,7 +3,7 @@
 from collections.abc import Mapping
 from typing import Any, Final
 
-from starling_api.definitions.kinds import READ_ONLY
+from starling_api.definitions.kinds.reading import READ_ONLY
 from starling_segments.parse.document import KEY_PATTERN, MAX_NAME_CHARACTERS
 
 Schema = dict[str, Any]
