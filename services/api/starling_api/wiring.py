@@ -23,7 +23,7 @@ from starling_api.campaigns.messenger import MessengerProgress
 from starling_api.credentials.bodies import TOKEN, WRITE_KEY
 from starling_api.credentials.commands import CredentialCommands
 from starling_api.credentials.topic import CredentialTopic
-from starling_api.definitions.commands import Commands
+from starling_api.definitions.commands.commands import Commands
 from starling_api.definitions.in_force import Definitions
 from starling_api.definitions.publisher import Publisher
 from starling_api.definitions.quota import Quota

@@ -11,7 +11,7 @@ from starling_api.audit.audit import Audit, AuditPosition, AuditRow
 from starling_api.backfills.backfills import Backfills
 from starling_api.credentials.bodies import TOKEN, WRITE_KEY
 from starling_api.credentials.commands import CredentialCommands
-from starling_api.definitions.commands import Commands
+from starling_api.definitions.commands.commands import Commands
 from starling_api.definitions.definition import Author, Change, Definition
 from starling_api.definitions.in_force import Definitions
 from starling_api.definitions.kinds.kind import Document, Kind

@@ -4,8 +4,8 @@ from typing import Any
 
 import pytest
 
-from starling_api.definitions.batches import INTENT
-from starling_api.definitions.commands import ABANDONED_MICROS
+from starling_api.definitions.commands.batches import INTENT
+from starling_api.definitions.commands.changes import ABANDONED_MICROS
 from starling_api.definitions.definition import Change
 from starling_api.definitions.kinds.kinds import SEGMENTS
 from starling_api.http.errors import ResourceBusy

@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from starling_api.definitions.commands import ABANDONED_MICROS
+from starling_api.definitions.commands.changes import ABANDONED_MICROS
 from starling_api.definitions.kinds.kind import Kind
 from starling_api.definitions.kinds.kinds import SEGMENTS, TARGETS, WEBHOOKS
 from starling_api.definitions.vault import Vault

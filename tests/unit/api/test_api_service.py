@@ -6,7 +6,8 @@ from typing import Any
 
 import pytest
 
-from starling_api.definitions.commands import ABANDONED_MICROS, READ_YOUR_WRITES_SECONDS, Commands
+from starling_api.definitions.commands.changes import ABANDONED_MICROS, READ_YOUR_WRITES_SECONDS
+from starling_api.definitions.commands.commands import Commands
 from starling_api.definitions.definition import Definition, archived, revised
 from starling_api.definitions.kinds.kinds import LISTS, SEGMENTS, TRAITS, WEBHOOKS
 from starling_api.http.errors import Archived, InUse, NotFound, ReadOnly, ResourceBusy, VersionConflict

@@ -9,7 +9,7 @@ from fastapi import APIRouter, Depends, Query, Response
 from fastapi.responses import JSONResponse
 
 from starling_api.audit.audit import changed_by
-from starling_api.definitions.commands import Commands
+from starling_api.definitions.commands.commands import Commands
 from starling_api.definitions.definition import Author, Definition
 from starling_api.definitions.kinds.kind import Kind
 from starling_api.definitions.kinds.kinds import CAMPAIGNS, EVENT_TYPES, LISTS, POLICIES, SEGMENTS, TARGETS, TRAITS, VIEWS, WEBHOOKS

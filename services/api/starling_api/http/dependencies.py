@@ -14,7 +14,7 @@ from fastapi.security import HTTPAuthorizationCredentials, HTTPBearer
 from starling_api.audit.audit import Act, Audit
 from starling_api.backfills.backfills import Backfills
 from starling_api.credentials.commands import CredentialCommands
-from starling_api.definitions.commands import Commands
+from starling_api.definitions.commands.commands import Commands
 from starling_api.definitions.definition import Author
 from starling_api.feed.changes import Feed
 from starling_api.feed.streams import Streams

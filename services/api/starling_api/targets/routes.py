@@ -8,14 +8,14 @@ import anyio.to_thread
 from fastapi import APIRouter, Depends, Request, Response
 from fastapi.responses import JSONResponse
 
-from starling_api.definitions.commands import Commands, refuse_without_test
+from starling_api.definitions.commands.commands import Commands
 from starling_api.definitions.kinds.kinds import TARGETS
 from starling_api.definitions.routes import COMMON, lifecycle
 from starling_api.http.access.auth import Caller, Role
 from starling_api.http.dependencies import Services, UsedServices, at_least, author_of
 from starling_api.http.errors import TooManyRequests
 from starling_api.http.problems import problems
-from starling_api.targets.example import RENDERERS, advice, example_request
+from starling_api.targets.example import RENDERERS, advice, example_request, refuse_without_test
 from starling_api.targets.models import TargetModel, TargetTestModel
 from starling_api.webhooks.routes import MOST_WORKSPACES, RATE
 from starling_common.clusters import TopicUnusable
@@ -81,7 +81,7 @@ def _add_test(router: APIRouter) -> None:
             raise TooManyRequests(f"this workspace has tested its targets too often: send the request again in {wait_seconds} s")
         bucket.take(1, now)
         found = await anyio.to_thread.run_sync(services.commands.newest, TARGETS, author_of(request, caller), key)
-        refuse_without_test(TARGETS, found)
+        refuse_without_test(found)
         document = services.commands.vault.opened(TARGETS, caller.workspace, found.document)
         return JSONResponse(await _tested(services, caller.workspace, document))
 

@@ -4,14 +4,16 @@ import secrets
 from collections.abc import Callable, Mapping, Sequence
 from collections.abc import Set as AbstractSet
 from dataclasses import dataclass, field, replace
-from functools import partial
-from typing import Any, Final, NamedTuple
+from typing import Any, Final
 
-from starling_api.definitions.batches import INTENT, Step, batch_in, batch_of, claim_all, publish_all, resolve, withdraw
+from starling_api.definitions.commands.batches import Step, batch_of, claim_all, publish_all, withdraw
+from starling_api.definitions.commands.changes import ABANDONED_MICROS, Changes
+from starling_api.definitions.commands.documents import read_document, refuse_frozen, with_key, without_limits
+from starling_api.definitions.commands.names import names_for, users_in
+from starling_api.definitions.commands.rotation import Rotated, plain_document, rotate_keys
 from starling_api.definitions.definition import (
     DISABLED_ACTION,
     PAUSED_ACTION,
-    USES,
     Author,
     Change,
     Definition,
@@ -23,74 +25,25 @@ from starling_api.definitions.definition import (
     paused,
     plain_status,
     refuse_read_only,
-    restored,
     resumed,
     revised,
     used_segments,
-    users_of,
 )
-from starling_api.definitions.event_types import event_types_in, readers_of, statements_in
-from starling_api.definitions.kinds.delivery import is_feed
-from starling_api.definitions.kinds.kind import Document, Kind, Names
-from starling_api.definitions.kinds.kinds import CAMPAIGNS, EVENT_TYPES, LISTS, SEGMENTS, TARGETS, TRAITS, VIEWS, WEBHOOKS
+from starling_api.definitions.kinds.kind import Kind
+from starling_api.definitions.kinds.kinds import CAMPAIGNS, SEGMENTS, VIEWS
 from starling_api.definitions.kinds.webhooks import new_secret
 from starling_api.definitions.quota import Quota
 from starling_api.definitions.vault import Vault
-from starling_api.definitions.webhook_fields import without_expired_secret
-from starling_api.http.errors import (
-    Archived,
-    FrozenField,
-    InUse,
-    NotActivated,
-    NotAvailable,
-    NotFound,
-    ReadOnly,
-    ResourceBusy,
-    SecretsKeyMissing,
-    SecretUnreadable,
-    VersionConflict,
-)
-from starling_api.ports import Claim, Claims, DefinitionReader, Messenger, NowMicros, Publish, Sleep
-from starling_campaigns import frozen_errors, parse_stored_campaign, state_after
-from starling_campaigns.channels import AUDIENCE
+from starling_api.http.errors import Archived, InUse, NotActivated, NotAvailable, ReadOnly, ResourceBusy
+from starling_api.ports import Claims, DefinitionReader, Messenger, NowMicros, Publish, Sleep
+from starling_campaigns import state_after
 from starling_campaigns.definitions.lifecycle import ACTIVATE, PAUSE
-from starling_common.cassandra.read_models import ACTIVE, ARCHIVED, PAUSED
+from starling_common.cassandra.read_models import ACTIVE, PAUSED
 from starling_common.records.definitions import DISABLED_FIELDS
-from starling_common.sealing import KeyMissing
 from starling_common.time.timezones import DEFAULT
-from starling_segments import DefinitionRefused, FieldError, Known, check_bounds
+from starling_segments import DefinitionRefused, FieldError, Known
 
-READ_YOUR_WRITES_SECONDS: Final = 3.0
-"""Maximum wait for the read model. The response is sent after it in any case, because the change is published."""
-
-ABANDONED_MICROS: Final = 15_000_000
-"""Age at which an unpublished claim counts as abandoned. The publisher's time-out is well below it (publisher.py)."""
-
-ROTATION_MICROS: Final = 10_000_000
-"""Time after which a rotation of the key begins no further definition, so that its request ends before clients give up."""
-
-_POLL_SECONDS: Final = 0.02
 _ATTEMPTS: Final = 5
-
-
-class Unreadable(NamedTuple):
-    """A definition with a secret that cannot be decrypted. `reason` names the key and the cure."""
-
-    kind: str
-    key: str
-    reason: str
-
-
-class Rotated(NamedTuple):
-    """What a rotation of the installation's key has done in a workspace. `rewritten`: kind and key of each changed definition.
-
-    `complete` False: the time of a request was over, and a repetition goes on.
-    """
-
-    key_id: str
-    rewritten: Sequence[tuple[str, str]]
-    unreadable: Sequence[Unreadable]
-    complete: bool
 
 
 @dataclass(frozen=True, slots=True)
@@ -119,15 +72,15 @@ class Commands:
 
     def define(self, kind: Kind, author: Author, document: object) -> Definition:
         """Create a definition and return its first version. Raises: DefinitionRefused (also `key_taken`), ResourceBusy."""
-        known = self._known(kind, author, except_key=None)
-        kept = _read(kind, self._with_secret(kind, document, None), known)
+        known = self.known(kind, author, except_key=None)
+        kept = read_document(kind, self._with_secret(kind, document, None), known)
         if kind is VIEWS and self.is_view(kept["key"]):
             raise DefinitionRefused((FieldError("/key", "key_taken", f"{kept['key']!r} is a materialised view", "another key"),))
         self._check_quota(kind, author, {kept["key"]: kept})
         change = self._sealed(kind, defined(kind.name, author, kept, self.now_micros()))
-        if self._claim(change, None):
-            return self._carry_out(change, author)
-        found = self._settled(kind, author, kept["key"])
+        if self._changes.claim(change, None):
+            return self._changes.carry_out(change, author)
+        found = self._changes.settled(kind, author, kept["key"])
         if found is not None and not found.published and self._repeats(kind, found.change, replace(change, document=kept)):
             return found.change.definition()  # an earlier attempt of the same request was claimed and is published now
         raise DefinitionRefused((FieldError("/key", "key_taken", f"{kept['key']!r} is or was in use", "a key never used before"),))
@@ -138,29 +91,29 @@ class Commands:
         Raises: NotFound, Archived, VersionConflict, ReadOnly, FrozenField, DefinitionRefused, ResourceBusy.
         """
         for _ in range(_ATTEMPTS):
-            before, current = self._newest(kind, author, key, if_match)
+            before, current = self._changes.newest(kind, author, key, if_match)
             if before.action == "ARCHIVED":
                 raise Archived(f"{key!r} is archived: create a {kind.title} with another key")
             refuse_read_only(document, current)
-            known = _without_limits(self._known(kind, author, except_key=key), document, before)
-            kept = _read(kind, self._with_secret(kind, _with_key(document, key), before), known)
+            known = without_limits(self.known(kind, author, except_key=key), document, before)
+            kept = read_document(kind, self._with_secret(kind, with_key(document, key), before), known)
             kept = self.vault.kept(kind, author.workspace, kept, before.document)
             kept = kind.followed(kept, before.document, self.now_micros() // 1000)
             if kind is CAMPAIGNS and current.status in {ACTIVE, PAUSED}:
-                _refuse_frozen(before.document, kept)
+                refuse_frozen(before.document, kept)
             if is_same(kept, before.document) and is_same(kept, current.document):
                 return current
             if before.action != PAUSED_ACTION:
                 self._check_quota(kind, author, {key: kept})
             change = self._sealed(kind, after(current, revised(before, author, kept, kind.meaning, self.now_micros())))
-            if self._claim(change, before):
-                return self._carry_out(change, author)
+            if self._changes.claim(change, before):
+                return self._changes.carry_out(change, author)
         raise ResourceBusy(f"other requests keep changing {key!r}: send the request again")
 
     def put(self, kind: Kind, author: Author, key: str, document: object, if_match: int | None) -> tuple[bool, Definition]:
         """Create or change a definition. Return (created, definition). Raises: the errors of `define` and `revise`."""
-        if if_match is None and self._settled(kind, author, key) is None:
-            return True, self.define(kind, author, _with_key(document, key))
+        if if_match is None and self._changes.settled(kind, author, key) is None:
+            return True, self.define(kind, author, with_key(document, key))
         return False, self.revise(kind, author, key, document, if_match)
 
     def apply(self, author: Author, documents: Sequence[object]) -> list[Definition]:
@@ -181,12 +134,12 @@ class Commands:
                 withdraw(self.claims, batch, len(batch.changes))
                 raise ResourceBusy("the database is too slow for a batch of this size: send fewer segments")
             publish_all(self.claims, self.publish, batch, author.traceparent)
-            self._wait(lambda changes=batch.changes: all(self._is_shown(change) for change, _ in changes))  # type: ignore[misc]
+            self._changes.wait(lambda changes=batch.changes: all(self._changes.is_shown(change) for change, _ in changes))  # type: ignore[misc]
             return [step.definition for step in steps]
         raise ResourceBusy("other requests keep changing these segments: send the request again")
 
     def _planned(self, author: Author, documents: Sequence[object]) -> list[Step]:
-        known = self._known(SEGMENTS, author, except_key=None)
+        known = self.known(SEGMENTS, author, except_key=None)
         steps: list[Step] = []
         errors: list[FieldError] = []
         for index, document in enumerate(documents):
@@ -208,15 +161,15 @@ class Commands:
 
     def _step(self, author: Author, document: object, known: Known, taken: AbstractSet[str]) -> Step:
         key = document.get("key") if isinstance(document, Mapping) else None
-        if not isinstance(key, str) or key in taken or self._settled(SEGMENTS, author, key) is None:
-            kept = _read(SEGMENTS, document, replace(known, taken_keys=frozenset(taken)))
+        if not isinstance(key, str) or key in taken or self._changes.settled(SEGMENTS, author, key) is None:
+            kept = read_document(SEGMENTS, document, replace(known, taken_keys=frozenset(taken)))
             change = defined(SEGMENTS.name, author, kept, self.now_micros())
             return Step(None, change, change.definition())
-        before, current = self._newest(SEGMENTS, author, key, None)
+        before, current = self._changes.newest(SEGMENTS, author, key, None)
         if before.action == "ARCHIVED":
             raise Archived(f"{key!r} is archived: create a segment with another key")
         refuse_read_only(document, current)
-        kept = _read(SEGMENTS, document, _without_limits(replace(known, taken_keys=frozenset(taken)), document, before))
+        kept = read_document(SEGMENTS, document, without_limits(replace(known, taken_keys=frozenset(taken)), document, before))
         if is_same(kept, before.document) and is_same(kept, current.document):
             return Step(before, None, current)
         change = after(current, revised(before, author, kept, SEGMENTS.meaning, self.now_micros()))
@@ -229,7 +182,7 @@ class Commands:
         """
         paused_definition = self._set_paused(kind, author, key, if_match, to_pause=True)
         if not self.is_dry:
-            self._wait(lambda: self.is_stopped(author.workspace, key))
+            self._changes.wait(lambda: self.is_stopped(author.workspace, key))
         return paused_definition
 
     def resume(self, kind: Kind, author: Author, key: str, if_match: int | None) -> Definition:
@@ -238,7 +191,7 @@ class Commands:
 
     def newest(self, kind: Kind, author: Author, key: str) -> Definition:
         """Return the current definition, also directly after a write of it. Raises: NotFound, Archived, ResourceBusy."""
-        before, current = self._newest(kind, author, key, None)
+        before, current = self._changes.newest(kind, author, key, None)
         if before.action == "ARCHIVED":
             raise Archived(f"{key!r} is archived: create a {kind.title} with another key")
         return current
@@ -252,7 +205,7 @@ class Commands:
         (what the campaign refers to is archived), MessengerBehind, VersionConflict, ResourceBusy.
         """
         for _ in range(_ATTEMPTS):
-            before, current = self._newest(CAMPAIGNS, author, key, if_match)
+            before, current = self._changes.newest(CAMPAIGNS, author, key, if_match)
             if before.action == "ARCHIVED":
                 raise Archived(f"{key!r} is archived: create a campaign with another key")
             state = plain_status(current)
@@ -262,11 +215,11 @@ class Commands:
             if wanted == state:
                 return self._in_messenger(current)
             if operation == ACTIVATE:
-                _read(CAMPAIGNS, before.document, self._known(CAMPAIGNS, author, except_key=key))
+                read_document(CAMPAIGNS, before.document, self.known(CAMPAIGNS, author, except_key=key))
                 self._refuse_without_messenger(key)
             change = after(current, (paused if operation == PAUSE else activated)(before, author, self.now_micros()))
-            if self._claim(change, before):
-                return self._in_messenger(self._carry_out(change, author))
+            if self._changes.claim(change, before):
+                return self._in_messenger(self._changes.carry_out(change, author))
         raise ResourceBusy(f"other requests keep changing {key!r}: send the request again")
 
     def _refuse_without_messenger(self, key: str) -> None:
@@ -320,33 +273,14 @@ class Commands:
 
         Archived definitions have no secrets. A version stays, because no meaning changes. Raises: SecretsKeyMissing, ResourceBusy.
         """
-        if self.vault.sealer.key_id is None:
-            raise SecretsKeyMissing(str(KeyMissing()))
-        rewritten: list[tuple[str, str]] = []
-        unreadable: list[Unreadable] = []
-        until_micros = self.now_micros() + ROTATION_MICROS
-        for kind in (WEBHOOKS, TARGETS):
-            for one in self.reader.definitions(author.workspace, kind.name):
-                if one.status == ARCHIVED or self.vault.is_current(kind, one.document):
-                    continue
-                if self.now_micros() > until_micros:
-                    return Rotated(self.vault.sealer.key_id, rewritten, unreadable, complete=False)
-                try:
-                    self._change(kind, author, one.key, None, partial(self._plain, kind, author), rewrite=True)
-                except SecretUnreadable as cause:
-                    unreadable.append(Unreadable(kind.name, one.key, str(cause)))
-                except Archived:  # another request has archived it meanwhile
-                    continue
-                else:
-                    rewritten.append((kind.name, one.key))
-        return Rotated(self.vault.sealer.key_id, rewritten, unreadable, complete=True)
 
-    def _plain(self, kind: Kind, author: Author, current: Definition) -> Mapping[str, Any]:
-        """Return the document with plain secrets if one of them is not encrypted with the newest key."""
-        if self.vault.is_current(kind, current.document):
-            return current.document
-        document = without_expired_secret(current.document, self.now_micros() // 1000) if kind is WEBHOOKS else current.document
-        return self.vault.opened(kind, author.workspace, document)
+        def rewrite(kind: Kind, key: str) -> Definition:
+            def plain(current: Definition) -> Mapping[str, Any]:
+                return plain_document(self.vault, kind, author.workspace, current, self.now_micros())
+
+            return self._change(kind, author, key, None, plain, rewrite=True)
+
+        return rotate_keys(self.reader, self.vault, author, self.now_micros, rewrite)
 
     def _change(
         self,
@@ -361,7 +295,7 @@ class Commands:
         """Change the current document. `rewrite`: write an equal one too, and keep the version."""
         meaning = frozenset[str]() if rewrite else kind.meaning
         for _ in range(_ATTEMPTS):
-            before, current = self._newest(kind, author, key, if_match)
+            before, current = self._changes.newest(kind, author, key, if_match)
             if before.action == "ARCHIVED":
                 raise Archived(f"{key!r} is archived: create a {kind.title} with another key")
             document = alter(current)
@@ -370,50 +304,42 @@ class Commands:
             change = self._sealed(kind, after(current, revised(before, author, document, meaning, self.now_micros())))
             if document.get("disabled"):
                 change = replace(change, action=DISABLED_ACTION)
-            if self._claim(change, before):
-                return self._carry_out(change, author)
+            if self._changes.claim(change, before):
+                return self._changes.carry_out(change, author)
         raise ResourceBusy(f"other requests keep changing {key!r}: send the request again")
 
     def archive(self, kind: Kind, author: Author, key: str, if_match: int | None) -> None:
         """Archive a definition. A repetition has no effect. Raises: NotFound, VersionConflict, InUse, ResourceBusy."""
         for _ in range(_ATTEMPTS):
-            before, current = self._newest(kind, author, key, if_match)
+            before, current = self._changes.newest(kind, author, key, if_match)
             if before.action == "ARCHIVED":
                 return
-            if users := self._users_of(kind, author, key):
+            if users := users_in(self.reader, author.workspace, kind, key):
                 raise InUse(key, users)
             change = after(current, archived(before, author, self.now_micros()))
             change = replace(change, document=self.vault.forgotten(kind, change.document))
-            if self._claim(change, before):
-                self._carry_out(change, author)
+            if self._changes.claim(change, before):
+                self._changes.carry_out(change, author)
                 return
         raise ResourceBusy(f"other requests keep changing {key!r}: send the request again")
 
     def known(self, kind: Kind, author: Author, except_key: str | None = None) -> Known:
         """Return the keys to which a definition of that kind may refer."""
-        return self._known(kind, author, except_key)
+        limits = None if self.quota is None or kind is not SEGMENTS else self.quota.definition
+        zone = self.zone_of(author.workspace)
+        return names_for(self.reader, author.workspace, kind, except_key, timezone=zone, limits=limits)
 
     def finish_abandoned(self) -> int:
         """Publish or revert the changes whose process died after the claim. Return their number."""
-        oldest_micros = self.now_micros() - ABANDONED_MICROS
-        unpublished = self.claims.unpublished()
-        batches = [batch_in(change) for change in unpublished if change.kind == INTENT]
-        in_batches = {change.event_id for batch in batches for change, _ in batch.changes}
-        abandoned = [change for change in unpublished if change.recorded_at_micros < oldest_micros]
-        finished = 0
-        for change in abandoned:
-            if change.kind == INTENT:
-                resolve(self.claims, self.publish, batch_in(change))
-            elif change.event_id not in in_batches:
-                self._finish(change, None)
-            else:
-                continue
-            finished += 1
-        return finished
+        return self._changes.finish_abandoned()
+
+    @property
+    def _changes(self) -> Changes:
+        return Changes(self.claims, self.reader, self.publish, self.now_micros, self.sleep, self.is_dry)
 
     def _set_paused(self, kind: Kind, author: Author, key: str, if_match: int | None, *, to_pause: bool) -> Definition:
         for _ in range(_ATTEMPTS):
-            before, current = self._newest(kind, author, key, if_match)
+            before, current = self._changes.newest(kind, author, key, if_match)
             if before.action == "ARCHIVED":
                 raise Archived(f"{key!r} is archived: only a segment in use can be paused or resumed")
             if (before.action == PAUSED_ACTION) is to_pause:
@@ -421,73 +347,13 @@ class Commands:
             if not to_pause:
                 self._check_quota(kind, author, {key: before.document})
             change = after(current, (paused if to_pause else resumed)(before, author, self.now_micros()))
-            if self._claim(change, before):
-                return self._carry_out(change, author)
+            if self._changes.claim(change, before):
+                return self._changes.carry_out(change, author)
         raise ResourceBusy(f"other requests keep changing {key!r}: send the request again")
-
-    def _newest(self, kind: Kind, author: Author, key: str, if_match: int | None) -> tuple[Change, Definition]:
-        """Return the newest claimed change and the current definition, which another service may have changed later."""
-        claim = self._settled(kind, author, key)
-        if claim is None:
-            raise NotFound(kind.title, key)
-        current, shown = claim.change.definition(), self.reader.definition(author.workspace, kind.name, key)
-        if shown is not None and shown.revision >= current.revision:
-            current = shown
-        if if_match is not None and if_match != current.revision:
-            raise VersionConflict(key, current.revision)
-        return claim.change, current
-
-    def _settled(self, kind: Kind, author: Author, key: str) -> Claim | None:
-        """Return the newest claim once it is published. Changes of one key are published in the order of their claims."""
-        deadline_micros = self.now_micros() + int(READ_YOUR_WRITES_SECONDS * 1_000_000)
-        while True:
-            claim = self.claims.newest(author.workspace, kind.name, key)
-            if claim is None:
-                shown = self.reader.definition(author.workspace, kind.name, key)
-                if shown is None:
-                    return None
-                self._claim_again(author, shown)
-                continue
-            if claim.published:
-                return claim
-            if self.now_micros() - claim.change.recorded_at_micros > ABANDONED_MICROS:
-                if self._resolved(claim.change):
-                    continue
-                self._finish(claim.change, author.traceparent)
-                return claim
-            if self.now_micros() > deadline_micros:
-                raise ResourceBusy(f"another request is changing {key!r}: send the request again in a few seconds")
-            self.sleep(_POLL_SECONDS)
-
-    def _claim_again(self, author: Author, shown: Definition) -> None:
-        """Store the claim of a definition that has none: the claims were lost, and the read models rebuilt from the topics."""
-        change = restored(author, shown)
-        if self.claims.claim(change, None):
-            self.claims.mark_published(change)
-
-    def _resolved(self, change: Change) -> bool:
-        """Return whether an abandoned change was part of a batch, after completing or reverting that batch."""
-        batches = (batch_in(one) for one in self.claims.unpublished() if one.kind == INTENT)
-        found = next((one for one in batches if change.event_id in {part.event_id for part, _ in one.changes}), None)
-        if found is not None:
-            resolve(self.claims, self.publish, found)
-        return found is not None
 
     def dry(self) -> "Commands":
         """Return the same commands without an effect."""
         return replace(self, is_dry=True)
-
-    def _claim(self, change: Change, before: Change | None) -> bool:
-        if not self.is_dry:
-            return self.claims.claim(change, before)
-        newest = self.claims.newest(change.workspace, change.kind, change.key)
-        return (None if newest is None else newest.change.event_id) == (None if before is None else before.event_id)
-
-    def _carry_out(self, change: Change, author: Author) -> Definition:
-        if not self.is_dry:
-            self._finish(change, author.traceparent)
-            self._wait(lambda: self._is_shown(change))
-        return change.definition()
 
     def _sealed(self, kind: Kind, change: Change) -> Change:
         """Return the change as it is stored: with encrypted secrets. Raises: SecretsKeyMissing."""
@@ -511,101 +377,10 @@ class Commands:
             is_same(found.document.get(field), value) for field, value in document.items() if field != kind.hidden
         )
 
-    def _wait(self, is_so: Callable[[], bool]) -> None:
-        deadline_micros = self.now_micros() + int(READ_YOUR_WRITES_SECONDS * 1_000_000)
-        while not is_so() and self.now_micros() < deadline_micros:
-            self.sleep(_POLL_SECONDS)
-
-    def _finish(self, change: Change, traceparent: str | None) -> None:
-        self.publish(change, traceparent)
-        self.claims.mark_published(change)
-
-    def _is_shown(self, change: Change) -> bool:
-        shown = self.reader.definition(change.workspace, change.kind, change.key)
-        return shown is not None and shown.recorded_at_micros >= change.recorded_at_micros
-
-    def _known(self, kind: Kind, author: Author, except_key: str | None) -> Known:
-        own = self.reader.definitions(author.workspace, kind.name)
-        segments = own if kind is SEGMENTS else self.reader.definitions(author.workspace, SEGMENTS.name)
-        traits = own if kind is TRAITS else self.reader.definitions(author.workspace, TRAITS.name)
-        lists = own if kind is LISTS else self.reader.definitions(author.workspace, LISTS.name)
-        targets = self.reader.definitions(author.workspace, TARGETS.name) if kind is CAMPAIGNS else ()
-        reads_tables = kind in {TRAITS, VIEWS, EVENT_TYPES}
-        event_types = self.reader.definitions(author.workspace, EVENT_TYPES.name) if reads_tables else ()
-        views = self.reader.definitions(author.workspace, VIEWS.name) if kind is EVENT_TYPES else ()
-        return Names(
-            segments={one.key: used_segments(one.document) for one in segments if one.status != ARCHIVED},
-            computed_traits=frozenset(one.key for one in traits if one.status != ARCHIVED),
-            taken_keys=frozenset(one.key for one in own if one.key != except_key),
-            lists=frozenset(one.key for one in lists if one.status != ARCHIVED),
-            accounts=True,
-            timezone=self.zone_of(author.workspace),
-            limits=None if self.quota is None or kind is not SEGMENTS else self.quota.definition,
-            targets={one.key: str(one.document.get("channel")) for one in targets if one.status != ARCHIVED},
-            archived_segments=frozenset(one.key for one in segments if one.status == ARCHIVED),
-            archived_targets=frozenset(one.key for one in targets if one.status == ARCHIVED),
-            event_types=event_types_in(event_types),
-            statements=statements_in([*traits, *views]) if kind is EVENT_TYPES else (),
-        )
-
     def _check_quota(self, kind: Kind, author: Author, changed: Mapping[str, Mapping[str, Any]]) -> None:
         """Raise DefinitionRefused if the changed segments, which will be evaluated, exceed the quota of the workspace."""
         if self.quota is not None and kind is SEGMENTS and changed:
             self.quota.check(self.reader.definitions(author.workspace, SEGMENTS.name), changed)
-
-    def _users_of(self, kind: Kind, author: Author, key: str) -> list[str]:
-        if kind is TARGETS:
-            campaigns = self.reader.definitions(author.workspace, CAMPAIGNS.name)
-            return [one.key for one in campaigns if one.status != ARCHIVED and one.document.get("target") == key]
-        if kind is EVENT_TYPES:
-            return readers_of(self.reader, author.workspace, key)
-        if kind.name not in USES:
-            return []
-        return users_of(kind.name, key, self.reader.definitions(author.workspace, SEGMENTS.name))
-
-
-def refuse_without_test(kind: Kind, current: Definition) -> None:
-    """Raise DefinitionRefused for a target without a test call: one of campaigns, or of audience sync."""
-    if kind is not TARGETS:
-        return
-    channel = current.document.get("channel")
-    if not is_feed(current.document):
-        reason, cure = (
-            f"the messages of a target {channel!r} are those of campaigns",
-            "POST /v1/campaigns/{key}/test sends a message of a campaign",
-        )
-    elif channel == AUDIENCE:
-        reason, cure = "a test would change the audience", "see the status and 'disabled_because' of the target instead"
-    else:
-        return
-    raise DefinitionRefused((FieldError("/channel", "wrong_type", reason, f"slack, teams or kafka; {cure}"),))
-
-
-def _read(kind: Kind, document: object, known: Known) -> Document:
-    """Return the document to store. Its defaults are filled in, so it may be larger than the request."""
-    kept = kind.read(document, known)
-    check_bounds(kept)
-    return kept
-
-
-def _without_limits(known: Known, document: object, before: Change) -> Known:
-    """Return the keys without limits for a document with the stored condition: a stored definition can always be renamed."""
-    same = isinstance(document, Mapping) and "where" in before.document and is_same(document.get("where"), before.document["where"])
-    return replace(known, limits=None) if same else known
-
-
-def _with_key(document: object, key: str) -> object:
-    """Return the document with the key of the path. Raises: DefinitionRefused if the document has another key."""
-    if not isinstance(document, Mapping):
-        return document
-    if document.get("key", key) != key:
-        raise DefinitionRefused((FieldError("/key", "bad_key", "a key never changes", f"{key!r}, as in the path, or none"),))
-    return {**document, "key": key}
-
-
-def _refuse_frozen(before: Mapping[str, Any], kept: Mapping[str, Any]) -> None:
-    if errors := frozen_errors(parse_stored_campaign(before), parse_stored_campaign(kept)):
-        raise FrozenField(errors)
 
 
 def _new_secret() -> str:
