@@ -36,6 +36,15 @@ def columns_of(mappings: Sequence[str]) -> dict[str, str] | None:
     return found or None
 
 
+def file_document(fields: Mapping[str, Any]) -> dict[str, Any]:
+    """Return the import of a file from its fields, without those that are None. User and product have a column by default."""
+    is_catalog = fields["kind"] == "catalog"
+    user_column = fields["user_column"] or (None if is_catalog else "user_id")
+    product_column = fields["product_column"] or ("product_id" if is_catalog else None)
+    wanted = {**fields, "user_column": user_column, "product_column": product_column}
+    return {name: value for name, value in wanted.items() if value is not None}
+
+
 def database_of(text: str, name: str, password: str | None) -> dict[str, Any]:
     """Return the import of a database or an Iceberg table from JSON, with the password. `name`: of the file, for messages.
 

@@ -31,7 +31,14 @@ class Assumption:
 
 def assumptions(inputs: Inputs, rates: Rates, memberships: float) -> Iterator[Assumption]:
     """Yield what the results do not contain and these inputs need."""
-    measured_segments, measured_changes = rates["platform/options/segments"], rates["platform/changes_an_event"]
+    yield from _about_the_rate(inputs, rates)
+    yield from _beyond_the_measurement(inputs, rates)
+    yield from _about_inputs_not_given(inputs, memberships)
+    yield from _about_the_machines(inputs)
+
+
+def _about_the_rate(inputs: Inputs, rates: Rates) -> Iterator[Assumption]:
+    """Yield what the CPU time of an event depends on."""
     yield Assumption("a core", "as fast as one of the machine of the benchmarks", "other machines were not measured")
     yield Assumption("idle cost of a part", "in proportion to its whole cost", "the result has the sum of all parts only")
     if inputs.rps > measured_rps(rates):
@@ -47,6 +54,11 @@ def assumptions(inputs: Inputs, rates: Rates, memberships: float) -> Iterator[As
             "one process of each service was measured; two need at most twice the idle cost",
         )
     yield Assumption("all events", "track calls of known users", "only these were measured")
+
+
+def _beyond_the_measurement(inputs: Inputs, rates: Rates) -> Iterator[Assumption]:
+    """Yield how the cost grows with changes, segments and copies other than the measured ones."""
+    measured_segments, measured_changes = rates["platform/options/segments"], rates["platform/changes_an_event"]
     if changes_of(inputs, rates) != measured_changes:
         yield Assumption(
             "cost of a membership change",
@@ -69,6 +81,9 @@ def assumptions(inputs: Inputs, rates: Rates, memberships: float) -> Iterator[As
         yield Assumption(
             "a further copy in Kafka and Cassandra", "costs as much CPU time as the first", "one broker and one node were measured"
         )
+
+
+def _about_inputs_not_given(inputs: Inputs, memberships: float) -> Iterator[Assumption]:
     if inputs.average_rps is None:
         yield Assumption("events/s over days", f"the peak, {number(inputs.rps)}", "--average-rps was not given")
     if inputs.memberships is None:
@@ -77,6 +92,10 @@ def assumptions(inputs: Inputs, rates: Rates, memberships: float) -> Iterator[As
             number(memberships),
             f"{MEMBERSHIP_SHARE:.0%} of the segments, at least 1; --memberships was not given",
         )
+
+
+def _about_the_machines(inputs: Inputs) -> Iterator[Assumption]:
+    """Yield what disks, replicas and memory are computed from."""
     yield Assumption("a row in Cassandra and RocksDB", "the bytes of its record in Kafka", "rows were counted, not weighed")
     yield Assumption(
         "disk for compaction", f"{number(COMPACTION_FACTOR)} * the live bytes", "not measured; half of a disk is the usual advice"

@@ -1,6 +1,7 @@
 """Edge: `plan-capacity`: the size of an installation, from the measured rates."""
 
 import json
+from dataclasses import replace
 from typing import Annotated
 
 import typer
@@ -74,27 +75,12 @@ def plan_capacity(  # noqa: PLR0913, PLR0917 - the command line: each option is 
 ) -> None:
     """Compute cores, replicas, memory, disk, network and partitions from the rates in benchmarks/results. Needs no instance."""
     catalogue = load_catalogue()
-    inputs = Inputs(
-        rps=rps,
-        users=users,
-        segments=segments,
-        average_rps=average_rps,
-        changes=changes,
-        memberships=memberships,
-        traits=traits,
-        mix=mix,
-        items_per_request=items_per_request,
-        history_days=history_days,
-        replication=replication,
-        headroom=headroom,
-        replica_cores=replica_cores,
-        broker_cores=broker_cores,
-        broker_disk_tb=broker_disk_tb,
-        cassandra_cores=cassandra_cores,
-        cassandra_disk_tb=cassandra_disk_tb,
-        network_gbit=network_gbit,
-        retention_days=parse_retention(retention_days or [], catalogue),
-    )
+    events = Inputs(rps=rps, users=users, segments=segments, average_rps=average_rps, changes=changes, memberships=memberships)
+    load = replace(events, traits=traits, mix=mix, items_per_request=items_per_request)
+    stored = replace(load, history_days=history_days, replication=replication, headroom=headroom)
+    workers = replace(stored, replica_cores=replica_cores, retention_days=parse_retention(retention_days or [], catalogue))
+    kafka = replace(workers, broker_cores=broker_cores, broker_disk_tb=broker_disk_tb, network_gbit=network_gbit)
+    inputs = replace(kafka, cassandra_cores=cassandra_cores, cassandra_disk_tb=cassandra_disk_tb)
     made = plan(inputs, load_rates(), catalogue)
     if as_json:
         print_line(json.dumps(plan_document(made), indent=2, ensure_ascii=False))

@@ -39,45 +39,51 @@ from starling_local.stack.wiring import needed_bundles, planned_parts
 _START_TIMEOUT_SECONDS = 300.0
 _WATCH_SECONDS = 0.5
 
+Detach = Annotated[bool, typer.Option("--detach", help="Return when all parts are ready, and leave them running.")]
+StreamClock = Annotated[
+    Literal["wall", "event"] | None,
+    typer.Option(
+        "--clock", help="Stream time. wall: the current time. event: the highest event time so far (for history and tests)."
+    ),
+]
+PortBase = Annotated[
+    int | None, typer.Option("--port-base", help="First port of the instance; all ports follow it. Default: 18080.")
+]
+Spark = Annotated[bool | None, typer.Option("--spark/--no-spark", help="Run the Spark job for computed traits. Default: yes.")]
+Lake = Annotated[bool | None, typer.Option("--lake/--no-lake", help="Write all events to the lake. Default: no.")]
+Views = Annotated[bool | None, typer.Option("--views/--no-views", help="Run the Spark job for views. Default: no.")]
+Backfill = Annotated[bool | None, typer.Option("--backfill/--no-backfill", help="Backfill new segments with Spark. Default: no.")]
+Campaigns = Annotated[
+    bool | None, typer.Option("--campaigns/--no-campaigns", help="Decide about the messages of campaigns. Default: no.")
+]
+Scale = Annotated[list[str] | None, typer.Option("--scale", help="SERVICE=N: number of workers of a service. Repeatable.")]
+Workspaces = Annotated[
+    list[str] | None,
+    typer.Option("--workspace", help="Name of an additional workspace, with NAME-write-key and NAME-admin-token. Repeatable."),
+]
+HistoryDays = Annotated[
+    int | None,
+    typer.Option("--history-days", min=0, max=1_095, help="Days for which events of users are readable; 0: none. Default: 30."),
+]
+Only = Annotated[str, typer.Option("--only", help="Start only these parts and their dependencies, comma separated.")]
+StartTimeout = Annotated[float, typer.Option("--timeout", help="Seconds to wait until all parts are ready.")]
+
 
 def up(  # noqa: PLR0913, PLR0917 - the command line: each option is an argument
     data_dir: DataDir = None,
-    detach: Annotated[bool, typer.Option("--detach", help="Return when all parts are ready, and leave them running.")] = False,
-    clock: Annotated[
-        Literal["wall", "event"] | None,
-        typer.Option(
-            "--clock", help="Stream time. wall: the current time. event: the highest event time so far (for history and tests)."
-        ),
-    ] = None,
-    port_base: Annotated[
-        int | None, typer.Option("--port-base", help="First port of the instance; all ports follow it. Default: 18080.")
-    ] = None,
-    spark: Annotated[
-        bool | None, typer.Option("--spark/--no-spark", help="Run the Spark job for computed traits. Default: yes.")
-    ] = None,
-    lake: Annotated[bool | None, typer.Option("--lake/--no-lake", help="Write all events to the lake. Default: no.")] = None,
-    views: Annotated[bool | None, typer.Option("--views/--no-views", help="Run the Spark job for views. Default: no.")] = None,
-    backfill: Annotated[
-        bool | None, typer.Option("--backfill/--no-backfill", help="Backfill new segments with Spark. Default: no.")
-    ] = None,
-    campaigns: Annotated[
-        bool | None, typer.Option("--campaigns/--no-campaigns", help="Decide about the messages of campaigns. Default: no.")
-    ] = None,
-    scale: Annotated[
-        list[str] | None, typer.Option("--scale", help="SERVICE=N: number of workers of a service. Repeatable.")
-    ] = None,
-    workspace: Annotated[
-        list[str] | None,
-        typer.Option("--workspace", help="Name of an additional workspace, with NAME-write-key and NAME-admin-token. Repeatable."),
-    ] = None,
-    history_days: Annotated[
-        int | None,
-        typer.Option("--history-days", min=0, max=1_095, help="Days for which events of users are readable; 0: none. Default: 30."),
-    ] = None,
-    only: Annotated[str, typer.Option("--only", help="Start only these parts and their dependencies, comma separated.")] = "",
-    timeout: Annotated[
-        float, typer.Option("--timeout", help="Seconds to wait until all parts are ready.")
-    ] = _START_TIMEOUT_SECONDS,
+    detach: Detach = False,
+    clock: StreamClock = None,
+    port_base: PortBase = None,
+    spark: Spark = None,
+    lake: Lake = None,
+    views: Views = None,
+    backfill: Backfill = None,
+    campaigns: Campaigns = None,
+    scale: Scale = None,
+    workspace: Workspaces = None,
+    history_days: HistoryDays = None,
+    only: Only = "",
+    timeout: StartTimeout = _START_TIMEOUT_SECONDS,
 ) -> None:
     """Start the embedded stack and every service. On a running instance: start missing parts and apply --scale."""
     instance = instance_at(data_dir)
@@ -93,13 +99,18 @@ def up(  # noqa: PLR0913, PLR0917 - the command line: each option is an argument
         history_days=history_days,
         **jobs,
     )
+    _bring_up(instance, requested, timeout, detach=detach)
+
+
+def _bring_up(instance: Instance, requested: RequestedOptions, timeout_seconds: float, *, detach: bool) -> None:
+    """Start or reconfigure the instance, and report its parts. In the foreground: wait until it ends. Raises: typer.Exit."""
     # TERM and HUP stop a foreground stack like Ctrl-C. A shell can start a background command with INT ignored, so INT is set too.
     for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):
         signal.signal(number, signal.default_int_handler)
     running = supervisor_of(instance) is not None
     try:
         options = _reconfigure(instance, requested) if running else _start(instance, requested, detach=detach)
-        _report_start(instance, options, timeout)
+        _report_start(instance, options, timeout_seconds)
         if running:
             print_line("(the instance was already running; `starling down` stops it)")
         elif not detach:

@@ -17,7 +17,17 @@ from starling_cli.api_client import ApiClient
 from starling_cli.commands.common import REMOTE, DataDir, Remote, api_at, instance_at, print_line, print_table, remote_target
 from starling_cli.commands.flow import parse_seconds
 from starling_cli.commands.load import import_file
-from starling_cli.imports import columns_of, copied, database_of, default_key, differing_field, format_of, new_schedule, version_of
+from starling_cli.imports import (
+    columns_of,
+    copied,
+    database_of,
+    default_key,
+    differing_field,
+    file_document,
+    format_of,
+    new_schedule,
+    version_of,
+)
 from starling_local.errors import FAILED, NotPossible, UserError
 from starling_local.stack.parts.services import imports_dir
 
@@ -48,108 +58,120 @@ Key = Annotated[str, typer.Argument(metavar="ID", help="Key of the import, as `r
 Wait = Annotated[bool, typer.Option("--wait", help="Wait until the import has ended; exit 1 if it failed or rejected rows.")]
 Timeout = Annotated[str | None, typer.Option("--timeout", help="With --wait: time to wait, such as 60s or 30m. Default: no end.")]
 AsJson = Annotated[bool, typer.Option("--json", help="Print JSON.")]
+Source = Annotated[
+    str,
+    typer.Argument(
+        metavar="FILE|URI", help="File or directory of this machine (local instance), or a URI: file://, s3a://, gs://."
+    ),
+]
+Kind = Annotated[Literal["events", "traits", "accounts", "lists", "catalog"], typer.Option(help="What a row is.")]
+UserColumn = Annotated[
+    str | None, typer.Option(metavar="COLUMN", help="Column with the user id. Default: user_id; products have none.")
+]
+ProductColumn = Annotated[
+    str | None, typer.Option(metavar="COLUMN", help="With catalog: column with the product id. Default: product_id.")
+]
+AccountColumn = Annotated[str | None, typer.Option(metavar="COLUMN", help="With accounts: column with the account id.")]
+ListKey = Annotated[
+    str | None, typer.Option("--list", metavar="KEY", help="With lists: key of the list to which the users are added.")
+]
+Event = Annotated[str | None, typer.Option(metavar="NAME", help="Name of all events.")]
+EventColumn = Annotated[str | None, typer.Option(metavar="COLUMN", help="Column with the name of the event.")]
+TimeColumn = Annotated[
+    str | None, typer.Option(metavar="COLUMN", help="Column with the time, in ISO 8601. Default: the time of the import.")
+]
+IdColumn = Annotated[
+    str | None, typer.Option(metavar="COLUMN", help="Column whose text identifies a row, so that it is imported once.")
+]
+Mappings = Annotated[
+    list[str] | None,
+    typer.Option(
+        metavar="COLUMN=FIELD", help="properties.NAME, traits.NAME or product.NAME. Repeatable. Default: all, by their names."
+    ),
+]
+Form = Annotated[Literal["csv", "parquet", "jsonl"] | None, typer.Option("--format", help="Default: by the ending of the file.")]
+Delimiter = Annotated[str | None, typer.Option(metavar="CHARACTER", help="Of CSV. Default: a comma.")]
+MaxRejects = Annotated[
+    int | None, typer.Option(metavar="N", help="Rejected rows of a file above which it is stopped. Default: 10,000.")
+]
+NewKey = Annotated[
+    str | None, typer.Option(metavar="ID", help="Key of the import. Default: the same for the same file and options.")
+]
+Description = Annotated[
+    Path,
+    typer.Argument(metavar="FILE", help="JSON file with the import, as the body of POST /v1/imports. - reads standard input."),
+]
+PasswordFile = Annotated[
+    Path | None,
+    typer.Option("--password-file", metavar="FILE", help="File with the password, without a line break at its end."),
+]
+AnyDeletions = Annotated[
+    bool,
+    typer.Option("--any-deletions", help="Let this run delete traits, members or products of any number of rows that are gone."),
+]
 
 
 @imports_app.command("run")
 def run_import(  # noqa: PLR0913, PLR0917 - the command line: each option is an argument
-    source: Annotated[
-        str,
-        typer.Argument(
-            metavar="FILE|URI", help="File or directory of this machine (local instance), or a URI: file://, s3a://, gs://."
-        ),
-    ],
-    kind: Annotated[Literal["events", "traits", "accounts", "lists", "catalog"], typer.Option(help="What a row is.")] = "events",
-    user_column: Annotated[
-        str | None, typer.Option(metavar="COLUMN", help="Column with the user id. Default: user_id; products have none.")
-    ] = None,
-    product_column: Annotated[
-        str | None, typer.Option(metavar="COLUMN", help="With catalog: column with the product id. Default: product_id.")
-    ] = None,
-    account_column: Annotated[str | None, typer.Option(metavar="COLUMN", help="With accounts: column with the account id.")] = None,
-    list_key: Annotated[
-        str | None, typer.Option("--list", metavar="KEY", help="With lists: key of the list to which the users are added.")
-    ] = None,
-    event: Annotated[str | None, typer.Option(metavar="NAME", help="Name of all events.")] = None,
-    event_column: Annotated[str | None, typer.Option(metavar="COLUMN", help="Column with the name of the event.")] = None,
-    time_column: Annotated[
-        str | None, typer.Option(metavar="COLUMN", help="Column with the time, in ISO 8601. Default: the time of the import.")
-    ] = None,
-    id_column: Annotated[
-        str | None, typer.Option(metavar="COLUMN", help="Column whose text identifies a row, so that it is imported once.")
-    ] = None,
-    mapping: Annotated[
-        list[str] | None,
-        typer.Option(
-            metavar="COLUMN=FIELD", help="properties.NAME, traits.NAME or product.NAME. Repeatable. Default: all, by their names."
-        ),
-    ] = None,
-    form: Annotated[
-        Literal["csv", "parquet", "jsonl"] | None, typer.Option("--format", help="Default: by the ending of the file.")
-    ] = None,
-    delimiter: Annotated[str | None, typer.Option(metavar="CHARACTER", help="Of CSV. Default: a comma.")] = None,
-    max_rejects: Annotated[
-        int | None, typer.Option(metavar="N", help="Rejected rows of a file above which it is stopped. Default: 10,000.")
-    ] = None,
-    key: Annotated[
-        str | None, typer.Option(metavar="ID", help="Key of the import. Default: the same for the same file and options.")
-    ] = None,
+    source: Source,
+    kind: Kind = "events",
+    user_column: UserColumn = None,
+    product_column: ProductColumn = None,
+    account_column: AccountColumn = None,
+    list_key: ListKey = None,
+    event: Event = None,
+    event_column: EventColumn = None,
+    time_column: TimeColumn = None,
+    id_column: IdColumn = None,
+    mapping: Mappings = None,
+    form: Form = None,
+    delimiter: Delimiter = None,
+    max_rejects: MaxRejects = None,
+    key: NewKey = None,
     wait: Wait = False,
     timeout: Timeout = None,
     data_dir: DataDir = None,
 ) -> None:
     """Import a file of events, traits, accounts, members of a list or products with the Spark job. Prints the id of the import."""
-    wanted = {
-        "kind": kind,
-        "format": format_of(source, form),
-        "user_column": user_column or (None if kind == "catalog" else "user_id"),
-        "product_column": product_column or ("product_id" if kind == "catalog" else None),
+    read_as = format_of(source, form)
+    subjects = {
+        "user_column": user_column,
+        "product_column": product_column,
         "account_column": account_column,
         "list_key": list_key,
-        "event": event,
-        "event_column": event_column,
-        "time_column": time_column,
-        "id_column": id_column,
-        "columns": columns_of(mapping or []),
-        "delimiter": delimiter,
-        "max_rejects": max_rejects,
     }
-    document = {name: value for name, value in wanted.items() if value is not None}
+    events = {"event": event, "event_column": event_column, "time_column": time_column, "id_column": id_column}
+    parsing = {"columns": columns_of(mapping or []), "delimiter": delimiter, "max_rejects": max_rejects}
+    document = file_document({"kind": kind, "format": read_as, **subjects, **events, **parsing})
     seconds = _seconds(timeout, wait=wait)
-    is_uri = "://" in source
-    file = None if is_uri else _local_file(source, data_dir)
+    file = None if "://" in source else _local_file(source, data_dir)
     api = api_at(data_dir)
     name = key or default_key(str(file or source), document, "" if file is None else version_of(file))
-    if api.definition("/v1/imports", name) is not None:
-        raise UserError(f"there is an import {name!r} already: see `starling import status {name}`, or give another --key")
-    copy = _copies(data_dir) / name
-    uri = source if file is None else copied(file, copy).as_uri()
-    try:
-        api.create("/v1/imports", {"key": name, "uri": uri, **document})
-    except UserError:
-        if file is not None:
-            shutil.rmtree(copy, ignore_errors=True)
-        raise
+    _create_file_import(api, name, document, file or source, data_dir)
     print_line(name)
     if wait:
         _wait(api, name, seconds, data_dir)
 
 
+def _create_file_import(api: ApiClient, key: str, document: Mapping[str, Any], source: Path | str, data_dir: Path | None) -> None:
+    """Create the import of a URI, or of a file of this machine, which is copied first. Raises: UserError."""
+    if api.definition("/v1/imports", key) is not None:
+        raise UserError(f"there is an import {key!r} already: see `starling import status {key}`, or give another --key")
+    copy = _copies(data_dir) / key
+    uri = source if isinstance(source, str) else copied(source, copy).as_uri()
+    try:
+        api.create("/v1/imports", {"key": key, "uri": uri, **document})
+    except UserError:
+        if isinstance(source, Path):
+            shutil.rmtree(copy, ignore_errors=True)
+        raise
+
+
 @imports_app.command("database")
 def import_database(
-    description: Annotated[
-        Path,
-        typer.Argument(metavar="FILE", help="JSON file with the import, as the body of POST /v1/imports. - reads standard input."),
-    ],
-    password: Annotated[
-        Path | None,
-        typer.Option("--password-file", metavar="FILE", help="File with the password, without a line break at its end."),
-    ] = None,
-    any_deletions: Annotated[
-        bool,
-        typer.Option(
-            "--any-deletions", help="Let this run delete traits, members or products of any number of rows that are gone."
-        ),
-    ] = False,
+    description: Description,
+    password: PasswordFile = None,
+    any_deletions: AnyDeletions = False,
     wait: Wait = False,
     timeout: Timeout = None,
     data_dir: DataDir = None,
