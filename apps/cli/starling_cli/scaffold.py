@@ -18,7 +18,7 @@ _SETTINGS: Final = f"{_DELIVERY}/settings.py"
 _ALL_SETTINGS: Final = "libs/common/starling_common/settings.py"
 _REGISTRY: Final = f"{_DELIVERY}/channels/__init__.py"
 _CHANNELS: Final = f"{_CAMPAIGNS}/channels.py"
-_TARGETS: Final = f"{_CAMPAIGNS}/definitions/targets.py"
+_TARGETS: Final = f"{_CAMPAIGNS}/definitions/targets/table.py"
 _TOPICS: Final = "schemas/avro/topics.yaml"
 _REFERENCE: Final = "tools/settings_reference.py"
 _DOCS: Final = "docs/reference/campaigns.md"
@@ -111,7 +111,7 @@ def new_channel(root: Path, name: str) -> Mapping[Path, str]:
 def _check_name(root: Path, name: str) -> None:
     if _NAME.fullmatch(name) is None or keyword.iskeyword(name) or name.startswith("model_"):
         raise UserError(f"{name!r} is no name of a channel: 1 to 32 of a-z, 0-9 and _, a letter first, and no word of Python")
-    if f'"{name}"' in (root / _CHANNELS).read_text() or f'    "{name}": {{' in (root / _TARGETS).read_text():
+    if f'"{name}"' in (root / _CHANNELS).read_text() or f'    "{name}": ' in (root / _TARGETS).read_text():
         raise UserError(f"there is a channel {name!r} already: choose another name")
     if any(re.search(rf"^    (def )?{name}\b", (root / path).read_text(), re.MULTILINE) for path in (_SETTINGS, _ALL_SETTINGS)):
         raise UserError(f"there is a setting {name!r} already, and a channel has one of its name: choose another name")
@@ -126,7 +126,7 @@ def _edits(name: str, title: str) -> Iterator[_Edit]:
     channel = f'        Channel("{name}", (Part("text", required=True),), ("{name}",)),\n'
     yield _Edit(_CHANNELS, "the channel", _at_end(r"    for channel in \(\n(?:        .*\n)*", channel))
     yield _Edit(_CHANNELS, "the channel", _at_end(r"SENT_CHANNELS: Final = frozenset\(\{[^}]*", f', "{name}"'))
-    target = f'    "{name}": {{"url": TargetField(_URL)}},\n'
+    target = f'    "{name}": {{"url": TargetField(URL)}},\n'
     yield _Edit(_TARGETS, "the fields of a target", _at_end(r"CHANNEL_FIELDS: [^\n]*\{\n(?:(?: .*)?\n)*?(?=\})", target))
     for kind in ("requests", "bulk"):
         topic = (
