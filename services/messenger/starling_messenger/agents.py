@@ -12,7 +12,9 @@ from starling_common.wire import Codec, FieldReader
 from starling_messages.campaigns import Campaigns, Workspace, wants
 from starling_messages.details import MACHINE
 from starling_messages.events import EVENT_FIELDS, INVALID_JSON, WITH_DEVICE, Device, Event, device_of, event_of
-from starling_messages.person import UNKNOWN_MS, Addressee, Happened, MembershipChange, Outcome
+from starling_messages.person.addressee import Addressee
+from starling_messages.person.inputs import Happened, MembershipChange, Outcome
+from starling_messages.person.unit import UNKNOWN_MS
 from starling_messages.state import Origin, PersonState, decode_person, encode_person
 from starling_messenger.progress import ProgressReporter
 from starling_messenger.records import STAGE, Emitter, outcome_instant

@@ -15,7 +15,7 @@ from starling_common.settings import Clock
 from starling_common.values import deterministic_id
 from starling_common.wire import Codec
 from starling_messages.effects import Effect, Report, Request, Step, Suppress
-from starling_messages.person import Addressee
+from starling_messages.person.addressee import Addressee
 from starling_messages.state import HELD_OUT, PersonState
 from starling_policy.bounds import DAY_MS
 from starling_stream.model.processor import Unit

@@ -10,7 +10,9 @@ from starling_common.time.instants import format_instant, parse_instant
 from starling_messages.campaigns import Campaigns, fold_definition, wants
 from starling_messages.effects import STEP_DROPPED, STEP_HELD_OUT, STEP_REQUESTED, Effect, Step
 from starling_messages.events import device_of, event_of
-from starling_messages.person import Addressee, Happened, MembershipChange, Outcome, delivery_id
+from starling_messages.person.addressee import Addressee
+from starling_messages.person.inputs import Happened, MembershipChange, Outcome
+from starling_messages.person.unit import delivery_id
 from starling_messages.state import Origin, PersonState, decode_person, encode_person
 from starling_policy import ConsentChange, Defer, Drop, History, Message, Person, Suppression, address_digest, decide
 from starling_segments.engine.leaves import EventWithTraits

@@ -59,7 +59,7 @@ from starling_common.time.timezones import Timezones
 from starling_common.values import Workspace
 from starling_common.wire import Record
 from starling_messages.broadcast_progress import Written
-from starling_messages.person import SuppressionOf
+from starling_messages.person.unit import SuppressionOf
 from starling_messages.state import PersonState
 from starling_projector.projection.rows import Position, rows_of
 from starling_rules.imports import ImportState

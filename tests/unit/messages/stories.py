@@ -8,7 +8,8 @@ from starling_common.outcome import Done
 from starling_messages.campaigns import Campaigns, Use, fold_definition, wants
 from starling_messages.effects import Effect, Report, Request, Step
 from starling_messages.events import event_of
-from starling_messages.person import Addressee, Happened, MembershipChange, Outcome
+from starling_messages.person.addressee import Addressee
+from starling_messages.person.inputs import Happened, MembershipChange, Outcome
 from starling_messages.state import Origin, PersonState, decode_person, encode_person
 from starling_policy import ConsentChange
 

@@ -6,7 +6,8 @@ from starling_api.messages.people import KnownPerson
 from starling_campaigns import Campaign
 from starling_common.time.instants import format_instant
 from starling_messages.campaigns import Workspace
-from starling_messages.person import Addressee, SuppressionOf
+from starling_messages.person.addressee import Addressee
+from starling_messages.person.unit import SuppressionOf
 from starling_policy import Decision, Defer, Drop, Message, Send, decide
 
 Document = dict[str, Any]

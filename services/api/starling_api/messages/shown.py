@@ -8,7 +8,7 @@ import msgspec
 from starling_api.http.pagination import PageOf, cut
 from starling_api.messages.people import KnownPerson
 from starling_common.time.instants import format_instant
-from starling_messages.person import delivery_id
+from starling_messages.person.unit import delivery_id
 from starling_messages.state import Decided, Pending, PersonState
 
 Document = dict[str, Any]

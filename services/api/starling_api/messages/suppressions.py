@@ -9,7 +9,7 @@ from starling_common.kafka.followed_topic import FollowedTopic
 from starling_common.kafka.topics import SUPPRESSIONS
 from starling_common.records.suppressions import SuppressedAddresses, fold_suppression
 from starling_common.wire import Codec, Registry
-from starling_messages.person import SuppressionOf
+from starling_messages.person.unit import SuppressionOf
 
 _FIRST_READ_SECONDS: Final = 10.0
 

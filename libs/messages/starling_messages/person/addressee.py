@@ -5,58 +5,27 @@ fired its timers up to there, so no membership change and no trigger at or befor
 nothing but its trigger is decided on arrival, behind the earlier ones of its person.
 """
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field, replace
-from typing import Any, Final, NamedTuple
-
-import msgspec
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from typing import Final, NamedTuple
 
 from starling_campaigns.definitions.triggers import BroadcastTrigger, EventTrigger, MembershipTrigger
 from starling_common.cassandra.read_models import ARCHIVED
-from starling_common.values import deterministic_id
 from starling_messages.broadcasts import due_at, instance_of, listed_at
-from starling_messages.campaigns import InForce, Use, Workspace
-from starling_messages.devices import reached_devices
-from starling_messages.effects import (
-    ARRIVED,
-    BOUNCED,
-    CONVERTED,
-    FAILED,
-    SENDING,
-    STEP_DROPPED,
-    STEP_HELD_OUT,
-    STEP_REQUESTED,
-    SUPPRESSED,
-    Effect,
-    Report,
-    Request,
-    Step,
-    Suppress,
-)
-from starling_messages.state import (
-    DROPPED,
-    HELD_OUT,
-    LATEST_MS,
-    REQUESTED,
-    Change,
-    Decided,
-    Origin,
-    Pending,
-    PersonState,
-    Reached,
-    Remembered,
-)
+from starling_messages.campaigns import InForce, Use
+from starling_messages.effects import STEP_DROPPED, STEP_HELD_OUT, STEP_REQUESTED, SUPPRESSED, Report, Request, Step
+from starling_messages.person.inputs import Happened, MembershipChange
+from starling_messages.person.outcomes import MessageOutcomes
+from starling_messages.person.unit import delivery_id
+from starling_messages.state import DROPPED, HELD_OUT, LATEST_MS, REQUESTED, Change, Decided, Origin, Pending, Remembered
 from starling_policy import (
     Decision,
     Defer,
     Drop,
-    History,
     Message,
     PastMessage,
     Person,
     Send,
-    Suppression,
-    address_digest,
     decide,
     local_day,
     timezone_of,
@@ -64,80 +33,23 @@ from starling_policy import (
 )
 from starling_policy.bounds import MAX_PENDING
 from starling_policy.checks import CANCELLED, EXPIRED, HOLDOUT, LEFT_SEGMENT, TOO_MANY, addresses_of
-from starling_policy.person import SOFT_BOUNCES
 
 CONTEXT_TOO_LARGE: Final = "context_too_large"
-UNKNOWN: Final = "unknown"
 MAX_CONTEXT_CHARACTERS: Final = 262_144
 """Maximum size of the traits and the event of a message. A larger message is dropped."""
 LOOK_MS: Final = 600_000
 """How often a message of a paused campaign is looked at, from its due instant on."""
-UNKNOWN_MS: Final = 600_000
-"""A message that a channel began to send and never reported is unknown after this time."""
 AHEAD_MS: Final = 300_000
 """How far an event may be ahead of its arrival under the wall clock, and still be decided on arrival."""
 LEDGER_MS: Final = 90 * 86_400_000
 """The longest window of a cap."""
-MOST_SOFT_BOUNCES: Final = 5
-"""An address is suppressed after so many soft bounces in a row."""
 _BY_DEFINITION: Final = frozenset({"DEFINITION", "MERGE"})
-_GIVES_BACK: Final = frozenset({FAILED, SUPPRESSED, BOUNCED})
-"""Outcomes that give the slot of a cap back."""
-
-_object = msgspec.json.Decoder(dict[str, Any])
-
-SuppressionOf = Callable[[str, str], str | None]
-"""(channel, digest of an address) -> the kind of its suppression; None for an address that is not suppressed."""
-
-
-class MembershipChange(NamedTuple):
-    """A change of membership in a segment. `at`: epoch ms, stream time. `cause`: the kind of it."""
-
-    segment: str
-    entered: bool
-    at: int
-    cause: str
-
-
-class Happened(NamedTuple):
-    """An event that campaigns select. `at`: its own time, `arrived_at`: its arrival, both epoch ms of the clock in use.
-
-    `text`: a JSON object with `name` and `properties`. `value_of`: the path of a property -> its number, if it is one.
-    """
-
-    event_id: str
-    at: int
-    arrived_at: int
-    text: str
-    value_of: Callable[[str], float | None]
-
-
-class Outcome(NamedTuple):
-    """A report of a channel or the tracker. `at`: epoch ms of the clock in use. `soft_bounce`: see `Reached`."""
-
-    delivery_id: str
-    outcome: str
-    reason: str | None
-    at: int
-    soft_bounce: str | None = None
 
 
 @dataclass
-class Addressee:
-    """One person in one unit of work. `clock`: the instant that is settled, epoch ms. Effects are collected in `effects`.
+class Addressee(MessageOutcomes):
+    """A person to whom messages are written, in one unit of work: what happens to the person triggers and decides them."""
 
-    `unknown_ms`: see `UNKNOWN_MS`; None under the event clock, which the attempts of channels do not follow.
-    """
-
-    workspace: str
-    user_id: str
-    state: PersonState
-    campaigns: Workspace
-    clock: int
-    suppression_of: SuppressionOf = lambda _channel, _digest: None
-    unknown_ms: int | None = UNKNOWN_MS
-    effects: list[Effect] = field(default_factory=list)
-    _traits: Mapping[str, Any] | None = None
     _settled_until: int = -1
     """The clock up to which everything is decided. What becomes known later has its effect there."""
 
@@ -176,10 +88,6 @@ class Addressee:
                 value = None if path is None else event.value_of(path)
                 self._selected(Remembered(use.value, campaign, event.at, event.at, value))
 
-    def replace_traits(self, traits: str) -> None:
-        """Replace the traits, a JSON object."""
-        self.state.traits, self._traits = traits, None
-
     def listed(self, campaign: str, origin: Origin) -> None:
         """Apply the listing of the person for a broadcast: a member at its instant, who is written to once."""
         found = self.campaigns.campaigns.get(campaign)
@@ -196,22 +104,6 @@ class Addressee:
         one.immediate = False
         if is_past:
             self._drop(one, EXPIRED, self.clock)
-
-    def reports(self, outcome: Outcome) -> None:
-        """Apply an outcome of one of the person's messages. Only the first of each kind has an effect."""
-        message = next((one for one in self.state.decided if outcome.delivery_id in one.delivery_ids), None)
-        if message is None or message.status != REQUESTED:
-            return
-        if not message.reached(outcome.outcome):
-            message.outcomes.append(Reached(outcome.outcome, outcome.at, outcome.reason, soft_bounce=outcome.soft_bounce))
-            if outcome.outcome != SENDING:
-                self.effects.append(Step(message, outcome.outcome, outcome.at, outcome.reason))
-            if outcome.soft_bounce is not None:
-                self._softly_bounces(message, outcome.soft_bounce)
-        if outcome.outcome in _GIVES_BACK:
-            self._gives_back(message, outcome.delivery_id)
-        if outcome.outcome == BOUNCED:
-            self._forget_device(message, outcome.delivery_id)
 
     # Time
 
@@ -361,39 +253,6 @@ class Addressee:
             case Drop(reason):
                 self._drop(one, reason, at, decision.variant)
 
-    def known(self, channel: str, target: str | None = None) -> Person:
-        """Return the person as the policy sees it for a message in a channel.
-
-        `target`: the channel of the target, such as `fcm` of `push`: only the devices that it reaches are known. None: all are.
-        """
-        state = self.state
-        kept = {one.campaign for one in state.ledger}
-        # Re-entry looks back permanently. A message that counts for no cap stands for those that the ledger has dropped.
-        earlier = [PastMessage(at, "", "", key, None, True) for key, at in state.last.items() if key not in kept]
-        person = Person(
-            self.user_id,
-            self.traits(),
-            {name: reached_devices(addresses, target if name == channel else None) for name, addresses in state.devices.items()},
-            tuple(state.consent),
-            (),
-            History((*earlier, *state.ledger)),
-        )
-        suppressions = []
-        for address in addresses_of(channel, person) or ():
-            digest = address_digest(address)
-            kind = self.suppression_of(channel, digest)
-            if kind is not None:
-                suppressions.append(Suppression(channel, digest, kind))
-        if not suppressions:
-            return person
-        return replace(person, suppressions=tuple(suppressions))
-
-    def traits(self) -> Mapping[str, Any]:
-        """Return the traits of the person."""
-        if self._traits is None:
-            self._traits = _object.decode(self.state.traits)
-        return self._traits
-
     def _request(self, one: Pending, found: InForce, decision: Decision, person: Person) -> None:
         if len(self.state.traits) + len(one.event or "") > MAX_CONTEXT_CHARACTERS:
             self._drop(one, CONTEXT_TOO_LARGE, one.at, decision.variant)
@@ -404,10 +263,10 @@ class Addressee:
         addresses = ("",) if addresses is None else addresses
         message = self._conclude(one, found, _End(REQUESTED, one.at, decision.variant, devices=addresses if devices else ("",)))
         remaining = one.due_at + found.campaign.rules.expires_after_ms - one.at
-        for delivery_id, address in zip(message.delivery_ids, addresses, strict=True):
+        for id_, address in zip(message.delivery_ids, addresses, strict=True):
             device = address if devices else None
             self.effects.append(
-                Request(delivery_id, found, decision.variant, address, device, person.traits, one.event, one.origin, remaining)
+                Request(id_, found, decision.variant, address, device, person.traits, one.event, one.origin, remaining)
             )
 
     def _conclude(self, one: Pending, found: InForce, end: "_End") -> Decided:
@@ -449,80 +308,6 @@ class Addressee:
         self.state.decided.append(message)
         return message
 
-    # Outcomes
-
-    def _converts(self, message: Decided, event: Remembered) -> None:
-        """Note the first goal event within the time after a message was requested or held out."""
-        found = self.campaigns.campaigns.get(message.campaign)
-        if found is None or event.campaign != message.campaign or found.campaign.goal is None or message.status == DROPPED:
-            return
-        if not message.decided_at < event.at <= message.decided_at + found.campaign.goal.within_ms or message.reached(CONVERTED):
-            return
-        message.outcomes.append(Reached(CONVERTED, event.at, None, event.value))
-        self.effects.append(Step(message, CONVERTED, event.at, None, event.value))
-        if message.status == REQUESTED:
-            self.effects.append(Report(message, found, CONVERTED, event.at))
-
-    def _softly_bounces(self, last: Decided, digest: str) -> None:
-        """Suppress an address whose newest messages have all bounced. One that arrived in between ends the row."""
-        channel, count = self._channel(last), 0
-        for message in reversed(self.state.decided):
-            if any(one.soft_bounce == digest for one in message.outcomes):
-                count += 1
-            elif self._channel(message) == channel and any(message.reached(outcome) for outcome in ARRIVED):
-                break
-        if count >= MOST_SOFT_BOUNCES and channel is not None:
-            self.effects.append(Suppress(last, channel, digest, SOFT_BOUNCES))
-
-    def _channel(self, message: Decided) -> str | None:
-        found = self.campaigns.campaigns.get(message.campaign)
-        return None if found is None else found.campaign.rules.channel
-
-    def _gives_back(self, message: Decided, failed: str) -> None:
-        """Give the slot of a message back once all its devices have failed, which wakes those that wait for one."""
-        if failed in message.failed:
-            return
-        message.failed.append(failed)
-        if len(message.failed) < len(message.delivery_ids):
-            return
-        ledger = self.state.ledger
-        for i, past in enumerate(ledger):
-            # Several messages of the campaign may have that instant: each gives back the slot of one.
-            if (past.at, past.campaign) == (message.decided_at, message.campaign) and not (past.held_out or past.slot_returned):
-                ledger[i] = past._replace(slot_returned=True)
-                break
-        now = max(self.clock, self.state.evaluated_until)
-        for one in self.state.pending:
-            if one.deferred:
-                one.at = min(one.at, now)
-
-    def _forget_device(self, message: Decided, failed: str) -> None:
-        """Remove the device that a message was for: its app or its subscription does not exist any more."""
-        found = self.campaigns.campaigns.get(message.campaign)
-        channel = "" if found is None else found.campaign.rules.channel
-        for device in self.state.devices.get(channel, ()):
-            if delivery_id(self.workspace, message.campaign, self.user_id, message.instance, device) == failed:
-                self.state.unregisters(channel, device)
-                return
-
-    def _unknown_at(self, message: Decided) -> int | None:
-        if self.unknown_ms is None or len(message.outcomes) != 1 or message.outcomes[0].outcome != SENDING:
-            return None
-        return message.outcomes[0].at + self.unknown_ms
-
-    def _time_out(self) -> None:
-        """Report the messages whose outcome never came as failed."""
-        for message in self.state.decided:
-            at, found = self._unknown_at(message), self.campaigns.campaigns.get(message.campaign)
-            if at is None or at > self.clock:
-                continue
-            message.outcomes.append(Reached(FAILED, at, UNKNOWN))
-            self.effects.append(Step(message, FAILED, at, UNKNOWN))
-            if found is not None:
-                self.effects.append(Report(message, found, FAILED, at, UNKNOWN))
-            for one in message.delivery_ids:
-                self._gives_back(message, one)
-
 
 class _End(NamedTuple):
     """How a message ends to wait. `devices`: an id for each; one empty text for a single address."""
@@ -532,11 +317,6 @@ class _End(NamedTuple):
     variant: str | None
     reason: str | None = None
     devices: Sequence[str] = ("",)
-
-
-def delivery_id(workspace: str, campaign: str, user_id: str, instance: str, device: str) -> str:
-    """Return the id of a message to one device, the same whenever it is decided. `device`: empty for a single address."""
-    return deterministic_id(workspace, campaign, user_id, instance, device)
 
 
 def _ends_by_leaving(found: InForce) -> bool:
