@@ -37,11 +37,11 @@ from starling_local.runtime import runtime_jars
 from starling_rules.iceberg import IcebergSource
 from starling_rules.imports import CANCELLED, DONE, FAILED, PRODUCT_FIELDS, RUNNING, WAITING, ImportRequest
 from starling_rules.jdbc import JdbcSource, password_place
-from starling_spark.jobs.imports.iceberg import IcebergAccess
-from starling_spark.jobs.imports.jdbc import SHIPPED, JdbcAccess
 from starling_spark.jobs.imports.job import Databases, ImportJob, Outputs
-from starling_spark.jobs.imports.reading import SourceUnavailable
 from starling_spark.jobs.imports.sending import Target
+from starling_spark.jobs.imports.sources.iceberg import IcebergAccess
+from starling_spark.jobs.imports.sources.jdbc import SHIPPED, JdbcAccess
+from starling_spark.jobs.imports.sources.reading import SourceUnavailable
 from starling_spark.jobs.imports.store import ImportStore, Place, Progress
 from starling_spark.lineage.runs import OFF, Lineage
 from tests.conftest import Stack

@@ -21,12 +21,12 @@ from starling_rules.imports import DONE, FAILED, RUNNING, WAITING, ImportRequest
 from starling_spark.jobs.imports import file_import, job
 from starling_spark.jobs.imports.changes import ChangedRows, GoneMapper, GoneRows, gone_rows, presence_of
 from starling_spark.jobs.imports.file_import import Sent, import_file
-from starling_spark.jobs.imports.jdbc import cursor_text, greatest, rows_of_batches
 from starling_spark.jobs.imports.job import ImportJob
-from starling_spark.jobs.imports.reading import SourceUnavailable, found_files, rows_of
 from starling_spark.jobs.imports.rows import ImportedRow, RejectedRow, RowMapper, UnusableFile
 from starling_spark.jobs.imports.sending import ListSender, ProductSender, Sender, Target, TargetRefused, TargetUnavailable, encoded
 from starling_spark.jobs.imports.settings import api_tokens, drivers, write_keys
+from starling_spark.jobs.imports.sources.jdbc import cursor_text, greatest, rows_of_batches
+from starling_spark.jobs.imports.sources.reading import SourceUnavailable, found_files, rows_of
 from starling_spark.jobs.imports.store import KnownRow, Place, Progress
 
 

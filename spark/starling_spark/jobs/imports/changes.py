@@ -6,9 +6,9 @@ from typing import Any, Final, Literal, Protocol, TypeAlias
 
 from starling_common.values import deterministic_id
 from starling_spark.jobs.imports.file_import import Sent
-from starling_spark.jobs.imports.jdbc import cursor_text, greatest
 from starling_spark.jobs.imports.rows import ImportedRow, RejectedRow, RowMapper
 from starling_spark.jobs.imports.sending import encoded
+from starling_spark.jobs.imports.sources.jdbc import cursor_text, greatest
 from starling_spark.jobs.imports.store import KnownRow, Place
 
 _HASH_BYTES: Final = 16

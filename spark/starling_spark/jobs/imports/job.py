@@ -1,55 +1,47 @@
 """Edge: runs the imports that wait: the files of one import, or the parts of a table, at the same time, a task of Spark each."""
 
 from collections import Counter
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from functools import cache, partial
-from typing import NamedTuple, TypeAlias
+from collections.abc import Callable, Iterable, Sequence
+from functools import partial
+from typing import NamedTuple
 
 import pyarrow as pa
 from py4j.protocol import Py4JJavaError
-from pyspark import RDD, TaskContext
+from pyspark import RDD
 from pyspark.sql import SparkSession
 
-from starling_common.cassandra.database import Database
-from starling_common.cassandra.sessions import DatabaseUnavailable
 from starling_common.sealing import Place as SecretPlace
 from starling_common.sealing import Sealer, Unreadable
-from starling_common.settings import Cassandra
 from starling_common.telemetry.logs import log
 from starling_common.time.instants import wall_clock_ms
 from starling_rules.imports import DONE, FAILED, RUNNING, WAITING, ImportRequest
 from starling_rules.jdbc import password_place
-from starling_spark.jobs.imports.changes import ChangedRows, CursorMapper, GoneMapper, GoneRows, gone_rows, presence_of
+from starling_spark.jobs.imports.changes import presence_of
 from starling_spark.jobs.imports.datasets import inputs_of, job_of, outputs_of
-from starling_spark.jobs.imports.file_import import Mapper, Sent, import_file
-from starling_spark.jobs.imports.frames import TableRows
-from starling_spark.jobs.imports.iceberg import IcebergAccess, IcebergTable
-from starling_spark.jobs.imports.jdbc import JdbcAccess, greatest, opened_rows, raise_translated, rows_of_batches
-from starling_spark.jobs.imports.reading import FoundFile, SourceUnavailable, found_files, rows_of
-from starling_spark.jobs.imports.rows import ImportedRow, RejectedRow, RowMapper, UnusableFile
-from starling_spark.jobs.imports.sending import RowSender, Target, TargetRefused, TargetUnavailable, opened_sender
-from starling_spark.jobs.imports.store import BUCKETS, ImportStore, KnownRow, Place, Progress
+from starling_spark.jobs.imports.rows import UnusableFile
+from starling_spark.jobs.imports.sending import Target
+from starling_spark.jobs.imports.sources.frames import TableRows
+from starling_spark.jobs.imports.sources.iceberg import IcebergAccess, IcebergTable
+from starling_spark.jobs.imports.sources.jdbc import JdbcAccess, greatest, opened_rows, raise_translated
+from starling_spark.jobs.imports.sources.reading import FoundFile, SourceUnavailable, found_files
+from starling_spark.jobs.imports.store import BUCKETS, ImportStore, Place, Progress
+from starling_spark.jobs.imports.tasks import (
+    RESULT,
+    FileTask,
+    StoredRow,
+    TaskResult,
+    has_one_writer,
+    run_deleted,
+    run_part,
+    run_task,
+    stored_rows,
+)
 from starling_spark.lineage.datasets import Flow
 from starling_spark.lineage.runs import OFF, Lineage, RunLineage
 
-_ROWS = "rows"
-"""The name of the first part of a database or an Iceberg table in the progress; the others are `rows-1` and so on."""
-_DELETED = "deleted"
-"""The same of rows that are gone."""
 _NOTHING_DELETED = {"traits": "no trait was set to null", "lists": "no user was removed", "catalog": "no product was removed"}
 _ROWS_A_TASK = 10_000
 """Rows that are gone, up to which one task sends them."""
-_RESULT = "refused string, unavailable string, cursor string"
-"""The fields of `TaskResult`, for Spark."""
-
-
-class FileTask(NamedTuple):
-    """One file of an import, for a worker."""
-
-    place: Place
-    request: ImportRequest
-    file: FoundFile
-    progress: Progress
 
 
 class Databases(NamedTuple):
@@ -151,8 +143,8 @@ class ImportJob:
             raise Postponed(str(error)) from error
         tasks = self._tasks(place, request, files)
         if tasks:
-            run = partial(_run_task, target)
-            results = self._spark.sparkContext.parallelize(tasks, 1 if _has_one_writer(request) else len(tasks)).map(run).collect()
+            run = partial(run_task, target)
+            results = self._spark.sparkContext.parallelize(tasks, 1 if has_one_writer(request) else len(tasks)).map(run).collect()
             if (reason := _refused(results)) is not None:
                 return FAILED, reason
         names = {file.name for file in files}
@@ -161,8 +153,7 @@ class ImportJob:
     def _run_table(self, place: Place, request: ImportRequest, target: Target, lineage: RunLineage) -> tuple[str, str | None]:
         """Read the rows again: those that a run that was killed has sent have the same message ids."""
         assert request.source is not None  # noqa: S101 - the caller has checked it
-        has_cursor = request.source.cursor_column is not None
-        last = self._store.cursor(place) if has_cursor else None
+        last = self._store.cursor(place) if request.source.cursor_column is not None else None
         seen_at_ms = wall_clock_ms() if request.finds_deletions() else None
         self._store.forget_run(place)
         snapshot: str | None = None
@@ -176,29 +167,33 @@ class ImportJob:
                 rows = table.rows(snapshot, last)
             else:
                 rows = self._rows_of_database(place, request, last)
-            if _has_one_writer(request):
+            if has_one_writer(request):
                 rows = rows._replace(frame=rows.frame.coalesce(1))
-            results = self._read(rows, partial(_run_part, target, place, request, seen_at_ms, rows.text_columns))
+            results = self._read(rows, partial(run_part, target, place, request, seen_at_ms, rows.text_columns))
         except (UnusableFile, Unreadable) as error:
             return FAILED, str(error)
         except SourceUnavailable as error:
             raise Postponed(str(error)) from error
         if (reason := _refused(results)) is not None:
             return FAILED, reason
+        return self._end_table(place, request, target, _TableRead(results, last, seen_at_ms, snapshot))
+
+    def _end_table(self, place: Place, request: ImportRequest, target: Target, read: "_TableRead") -> tuple[str, str | None]:
+        """Delete the rows that are gone, or store the cursor and the snapshot from which the next run reads on."""
         files = self._store.progress(place)
         state, message = _ended(files)
         if state != DONE or not all(one.complete for one in files.values()):
             return state, message
-        if seen_at_ms is not None:
-            state, message = self._run_deletions(place, request, target, seen_at_ms)
-        elif has_cursor:
-            position = greatest(one for one in (last, *(result.cursor for result in results)) if one is not None)
+        if read.seen_at_ms is not None:
+            state, message = self._run_deletions(place, request, target, read.seen_at_ms)
+        elif request.source is not None and request.source.cursor_column is not None:
+            position = greatest(one for one in (read.last, *(result.cursor for result in read.results)) if one is not None)
             if position is not None:
                 self._store.set_cursor(place, position)
-        if snapshot is not None and state == DONE:
+        if read.snapshot is not None and state == DONE:
             # A rejected row is tried again in the next run.
             is_imported = not any(one.rejected for one in self._store.progress(place).values())
-            self._store.set_last_snapshot(place, snapshot if is_imported else None)
+            self._store.set_last_snapshot(place, read.snapshot if is_imported else None)
         return state, message
 
     def _pinned(self, place: Place, table: IcebergTable) -> str:
@@ -221,7 +216,7 @@ class ImportJob:
         """Set the traits of the rows to null, or remove their users, that this run, which has read all rows, has not read."""
         assert request.source is not None  # noqa: S101 - the caller has checked it
         context = self._spark.sparkContext
-        stored = context.parallelize(range(BUCKETS), context.defaultParallelism).flatMap(partial(_stored_rows, target, place))
+        stored = context.parallelize(range(BUCKETS), context.defaultParallelism).flatMap(partial(stored_rows, target, place))
         counts = stored.map(lambda row: presence_of(row[1], seen_at_ms)).countByValue()
         gone, left = counts["gone"], counts["present"]
         if gone > left and request.source.deletions != "any":
@@ -239,17 +234,17 @@ class ImportJob:
             # A user whose row has another id now keeps the traits of the new row.
             known = stored.filter(lambda row: row[1].user_id is not None)
             users = known.groupBy(lambda row: row[1].user_id).values().map(list)
-        if gone <= _ROWS_A_TASK or _has_one_writer(request):
+        if gone <= _ROWS_A_TASK or has_one_writer(request):
             users = users.coalesce(1)
-        results = users.mapPartitionsWithIndex(partial(_run_deleted, target, place, request, seen_at_ms)).collect()
+        results = users.mapPartitionsWithIndex(partial(run_deleted, target, place, request, seen_at_ms)).collect()
         if (reason := _refused(results)) is not None:
             return FAILED, reason
         return _ended(self._store.progress(place))
 
-    def _read(self, rows: TableRows, run: Callable[[Iterable[pa.RecordBatch]], Iterable[pa.RecordBatch]]) -> list["TaskResult"]:
+    def _read(self, rows: TableRows, run: Callable[[Iterable[pa.RecordBatch]], Iterable[pa.RecordBatch]]) -> list[TaskResult]:
         """Run the tasks. Raises: UnusableFile, SourceUnavailable."""
         try:
-            return [TaskResult(*row) for row in rows.frame.mapInArrow(run, _RESULT).collect()]
+            return [TaskResult(*row) for row in rows.frame.mapInArrow(run, RESULT).collect()]
         except Py4JJavaError as error:
             raise_translated(self._spark, error)
             raise
@@ -268,19 +263,17 @@ class ImportJob:
         return tasks
 
 
-class TaskResult(NamedTuple):
-    """`refused`: why the import fails; `unavailable`: why its file has to wait; both None: the task has ended.
+class _TableRead(NamedTuple):
+    """What a run has read of a database or a table.
 
-    `cursor`: the greatest one of the rows, with a database.
+    `last`: the cursor of the run before; `seen_at_ms`: the instant that was noted at each row, None if rows that are gone stay;
+    `snapshot`: of an Iceberg table.
     """
 
-    refused: str | None = None
-    unavailable: str | None = None
-    cursor: str | None = None
-
-
-StoredRow: TypeAlias = tuple[bytes, KnownRow]
-"""A row of a database or a table by its id."""
+    results: Sequence[TaskResult]
+    last: str | None
+    seen_at_ms: int | None
+    snapshot: str | None
 
 
 def _refused(results: Iterable[TaskResult]) -> str | None:
@@ -293,134 +286,9 @@ def _refused(results: Iterable[TaskResult]) -> str | None:
     return refused
 
 
-class _FileLog:
-    """A `Log` in Cassandra. `size_bytes`: of the file; `keep`: is called with rejected rows first."""
-
-    def __init__(
-        self,
-        store: ImportStore,
-        place: Place,
-        file: str,
-        size_bytes: int,
-        keep: Callable[[Sequence[RejectedRow]], None] | None = None,
-    ) -> None:
-        self._store = store
-        self._place = place
-        self._file = file
-        self._size_bytes = size_bytes
-        self._keep = keep
-
-    def is_running(self) -> bool:
-        return self._store.is_running(self._place)
-
-    def add_rejects(self, rows: Sequence[RejectedRow]) -> None:
-        if self._keep is not None:
-            self._keep(rows)
-        self._store.add_rejects(self._place, self._file, rows)
-
-    def set_progress(self, progress: Progress) -> None:
-        self._store.set_progress(self._place, self._file, self._size_bytes, progress)
-
-
-def _run_task(target: Target, task: FileTask) -> TaskResult:
-    """Import a file in a worker of Spark."""
-    request, file = task.request, task.file
-    mapper = RowMapper(request, task.place.workspace, file.name)
-    log_ = _FileLog(ImportStore(_database(target.cassandra)), task.place, file.name, file.size_bytes)
-    rows = partial(rows_of, request, file.source, file.path)
-
-    def run(sender: RowSender) -> None:
-        import_file(request, mapper, rows, _sent_by(sender), log_, task.progress)
-
-    return _sending(target, task.place, request, run)
-
-
-def _stored_rows(target: Target, place: Place, bucket: int) -> Iterator[StoredRow]:
-    """Return the rows of a bucket, in a worker of Spark."""
-    return ImportStore(_database(target.cassandra)).rows_of_bucket(place, bucket)
-
-
-def _run_deleted(
-    target: Target, place: Place, request: ImportRequest, seen_at_ms: int, part: int, users: Iterable[Sequence[StoredRow]]
-) -> Iterator[TaskResult]:
-    """Set the traits of rows that are gone to null, or remove their users, in a worker of Spark. Shape: the rows of each user."""
-    store = ImportStore(_database(target.cassandra))
-    log_ = _FileLog(store, place, f"{_DELETED}-{part}" if part else _DELETED, 0)
-    gone = (row for rows in users for row in gone_rows(rows, seen_at_ms))
-
-    def numbered(_start: int) -> Iterator[tuple[int, dict[str, object]] | RejectedRow]:
-        for number, (id_, user, traits) in enumerate(gone, 1):
-            values: dict[str, object] = {"id": id_, "user": user, "traits": traits}
-            yield number, values
-
-    def run(sender: RowSender) -> None:
-        send = GoneRows(store, place, sender.send).send
-        import_file(request, GoneMapper(request.kind), numbered, send, log_, Progress(""))
-
-    yield _sending(target, place, request, run)
-
-
-def _run_part(
-    target: Target,
-    place: Place,
-    request: ImportRequest,
-    seen_at_ms: int | None,
-    text_columns: Mapping[str, str],
-    batches: Iterable[pa.RecordBatch],
-) -> Iterator[pa.RecordBatch]:
-    """Import the rows of one partition of a table in a worker of Spark. Shape: one record with the fields of `TaskResult`."""
-    context = TaskContext.get()
-    part = 0 if context is None else context.partitionId()
-    name = f"{_ROWS}-{part}" if part else _ROWS
-    store = ImportStore(_database(target.cassandra))
-    inner = RowMapper(request, place.workspace, name)
-    cursor = None if request.source is None else request.source.cursor_column
-    mapper = None if cursor is None else CursorMapper(inner, place, cursor)
-
-    def run(sender: RowSender) -> None:
-        changes = ChangedRows(store, place, sender.send, seen_at_ms)
-        send = changes.send if mapper is None else _sent_by(sender)
-        keep = None if seen_at_ms is None else changes.keep
-        log_ = _FileLog(store, place, name, 0, keep)
-        chosen: Mapper = mapper or inner
-        rows = partial(rows_of_batches, batches, text_columns, request.id_column)
-        import_file(request, chosen, lambda _start: rows(), send, log_, Progress(""))
-
-    result = _sending(target, place, request, run)
-    result = result._replace(cursor=None if mapper is None else mapper.greatest)
-    yield pa.RecordBatch.from_pylist([result._asdict()], schema=pa.schema([(field, pa.string()) for field in TaskResult._fields]))
-
-
-def _has_one_writer(request: ImportRequest) -> bool:
-    """Return whether tasks would wait for one another: the API writes a list for one request at a time."""
-    return request.kind == "lists"
-
-
-def _sent_by(sender: RowSender) -> Callable[[Sequence[ImportedRow], Sequence[bytes]], Sent]:
-    return lambda rows, items: Sent(sender.send(rows, items))
-
-
-def _sending(target: Target, place: Place, request: ImportRequest, run: Callable[[RowSender], object]) -> TaskResult:
-    """Run a task with a connection to what takes the rows."""
-    try:
-        with opened_sender(target, place.workspace, request) as sender:
-            run(sender)
-    except TargetRefused as error:
-        return TaskResult(refused=str(error))
-    except (TargetUnavailable, SourceUnavailable, DatabaseUnavailable) as error:
-        return TaskResult(unavailable=str(error))
-    return TaskResult()
-
-
 def _ended(files: dict[str, Progress]) -> tuple[str, str | None]:
     failed = [f"{name}: {one.message}" for name, one in sorted(files.items()) if one.message is not None]
     if failed:
         more = f" (and {len(failed) - 1} more files)" if len(failed) > 1 else ""
         return FAILED, failed[0] + more
     return DONE, None
-
-
-@cache
-def _database(cassandra: Cassandra) -> Database:
-    # The next file reuses the worker and its session.
-    return Database(cassandra)

@@ -6,7 +6,7 @@ from typing import Annotated
 from pydantic import Field, SecretStr, field_validator
 
 from starling_common.settings import Cassandra, SecretKeys
-from starling_spark.jobs.imports.jdbc import SHIPPED
+from starling_spark.jobs.imports.sources.jdbc import SHIPPED
 from starling_spark.lakehouse.settings import LakeSettings
 
 

@@ -5,11 +5,11 @@ from contextlib import contextmanager
 
 from starling_common.cassandra.database import Database
 from starling_common.sealing import Sealer
-from starling_spark.jobs.imports.iceberg import IcebergAccess
-from starling_spark.jobs.imports.jdbc import JdbcAccess
 from starling_spark.jobs.imports.job import Databases, ImportJob, Outputs
 from starling_spark.jobs.imports.sending import Target
 from starling_spark.jobs.imports.settings import ImportSettings, api_tokens, drivers, write_keys
+from starling_spark.jobs.imports.sources.iceberg import IcebergAccess
+from starling_spark.jobs.imports.sources.jdbc import JdbcAccess
 from starling_spark.jobs.imports.store import ImportStore
 from starling_spark.lakehouse.iceberg import iceberg_config
 from starling_spark.session.lineage import opened_lineage

@@ -12,9 +12,9 @@ from pyspark.sql import functions as F  # noqa: N812 - as in every guide of Spar
 from starling_rules.iceberg import iceberg_table, is_of_lake, is_permitted
 from starling_rules.imports import ImportRequest
 from starling_rules.jdbc import SourceError
-from starling_spark.jobs.imports.frames import TIMES, TableRows, after, check_cursor, quoted
-from starling_spark.jobs.imports.reading import SourceUnavailable
 from starling_spark.jobs.imports.rows import UnusableFile, check_columns
+from starling_spark.jobs.imports.sources.frames import TIMES, TableRows, after, check_cursor, quoted
+from starling_spark.jobs.imports.sources.reading import SourceUnavailable
 from starling_spark.lakehouse.iceberg import Lake
 from starling_spark.lakehouse.lineage import table_datasets
 from starling_spark.lineage.datasets import Flow

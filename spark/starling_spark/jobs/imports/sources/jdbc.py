@@ -18,9 +18,9 @@ from pyspark.sql import functions as F  # noqa: N812 - as in every guide of Spar
 from starling_common.http.outbound.addresses import is_public
 from starling_rules.imports import ImportRequest
 from starling_rules.jdbc import JdbcSource, SourceError, jdbc_address
-from starling_spark.jobs.imports.frames import NUMBERS, TIMES, TableRows, after, check_cursor, check_type, quoted
-from starling_spark.jobs.imports.reading import SourceUnavailable
 from starling_spark.jobs.imports.rows import RejectedRow, UnusableFile, check_columns
+from starling_spark.jobs.imports.sources.frames import NUMBERS, TIMES, TableRows, after, check_cursor, check_type, quoted
+from starling_spark.jobs.imports.sources.reading import SourceUnavailable
 
 SHIPPED: Final = MappingProxyType({"postgresql": "org.postgresql.Driver"})
 """The drivers that every installation permits, by the name in the URL."""

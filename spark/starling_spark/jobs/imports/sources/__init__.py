@@ -1,0 +1,1 @@
+"""What imports read: files, databases and Iceberg tables."""
