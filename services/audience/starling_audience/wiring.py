@@ -1,21 +1,22 @@
 """Builds audience sync and its health server from the settings. No other module imports both."""
 
 import asyncio
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
-from functools import cache
+from functools import cache, partial
 from threading import Thread
-from typing import Final
+from typing import Final, NamedTuple
 
-from starling_audience.adapters.adapter import Again
+from starling_audience.adapters.adapter import Adapter, Again
 from starling_audience.adapters.google_tokens import GoogleToken
 from starling_audience.adapters.http import HttpExchange
 from starling_audience.adapters.table import adapter_of
 from starling_audience.changes import Change
 from starling_audience.consent import Consent, fold_consent
-from starling_audience.definitions import AudienceTarget, Definitions, fold_definition
+from starling_audience.definitions import AudienceTarget, Definitions, TargetKey, fold_definition
 from starling_audience.failpoints import FAILPOINTS
-from starling_audience.following.follower import Follower, Limits, Parts
+from starling_audience.following.follower import Follower
+from starling_audience.following.parts import Limits, Parts
 from starling_audience.following.sending import Sender, Sent
 from starling_audience.settings import AudienceSettings
 from starling_audience.stores.outbox import Outbox
@@ -116,37 +117,64 @@ class Process:
         self.supervisor.stop()
 
 
+class _Followed(NamedTuple):
+    """The folded topics of the process."""
+
+    definitions: FollowedTopic[Definitions]
+    consent: FollowedTopic[Consent]
+
+    def wanted(self) -> Mapping[TargetKey, AudienceTarget] | None:
+        """Return the targets to follow; None until both topics are read."""
+        if not self.definitions.is_read() or not self.consent.is_read():
+            return None
+        return dict(self.definitions.value().wanted())
+
+    def refreshed_consent(self) -> Consent:
+        """Return the consent with every change that was written before the call."""
+        return self.consent.refresh(_REFRESH_SECONDS)
+
+    def unreadable(self) -> str | None:
+        """Return the first target whose secrets cannot be decrypted."""
+        found = self.definitions.value().problems()
+        return Degraded(f"{len(found)} targets are not synchronised: {found[0]}") if found else None
+
+
+@dataclass(frozen=True)
+class _Requests:
+    """What sends the batches of a target: its requests run on the event loop of all targets."""
+
+    loop: EventLoop
+    exchange: HttpExchange
+    concurrent: int
+    passed: Callable[[str], None]
+
+    def follower(self, parts: Parts, limits: Limits, target: AudienceTarget) -> Follower:
+        """Return the follower of a target, not started."""
+        adapter = adapter_of(target)
+        return Follower(target, adapter, LoopSender(self.loop.loop, partial(self._sender, target, adapter)), parts, limits)
+
+    def _sender(self, target: AudienceTarget, adapter: Adapter) -> Sender:
+        token = GoogleToken(target.workspace, target.settings) if target.adapter == GOOGLE else None
+        return Sender(target.workspace, adapter, self.exchange, token, concurrent=self.concurrent, passed=self.passed)
+
+
 def build_process(settings: AudienceSettings) -> Process:
     """Return a process that has opened only the port of its health server. Raises: OSError if the port is in use, ValueError."""
     catalogue = load_catalogue(settings.profile_partitions)
     registry, metrics, database = Registry(settings.registry.url), Metrics(), Database(settings.cassandra)
     brokers, ending, loop = settings.kafka.brokers, Ending(settings.failpoint, FAILPOINTS), EventLoop()
-    sealer = Sealer.of(settings.secrets)
-    if sealer.key_id is None:
-        log(__name__).warning("no_secrets_key", consequence="targets with encrypted secrets are not synchronised", cure=CURE)
-    exchange = HttpExchange.open(
-        allow_private=settings.allow_private_addresses,
-        timeout_seconds=settings.timeout_seconds,
-        lookup_seconds=settings.lookup_timeout_seconds,
-        connections=settings.max_targets * settings.concurrent_requests,
-    )
+    sealer, exchange = _sealer(settings), _exchange(settings)
 
     def codec(topic: str) -> Codec:
         return registry.codec(topic, catalogue.topics[topic].schema)
 
-    definitions = FollowedTopic[Definitions](
-        (brokers, DELIVERY_DEFINITIONS),
-        lambda: codec(DELIVERY_DEFINITIONS),
-        lambda: Definitions(sealer),
-        definitions_fold(fold_definition),
-    )
-    consent = FollowedTopic[Consent]((brokers, CONSENT), lambda: codec(CONSENT), Consent, fold_consent)
+    followed = _followed(brokers, codec, sealer)
     probe, read_model = Probe(brokers), ReadModel(database, brokers, catalogue.profile_partitions)
     parts = Parts(
         brokers=brokers,
         codec=codec,
-        consent=consent.value,
-        refreshed=lambda: consent.refresh(_REFRESH_SECONDS),
+        consent=followed.consent.value,
+        refreshed=followed.refreshed_consent,
         probe=probe,
         read_model=read_model,
         outbox=Outbox(brokers, cache(codec)),
@@ -154,36 +182,49 @@ def build_process(settings: AudienceSettings) -> Process:
         passed=ending.passed,
     )
     limits = Limits(settings.batch_seconds, settings.queue_kbytes, settings.first_retry_seconds, settings.probe_seconds)
+    make = partial(_Requests(loop, exchange, settings.concurrent_requests, ending.passed).follower, parts, limits)
+    definitions, consent = followed
+    supervisor = Supervisor(followed.wanted, make, metrics, settings.max_targets, lambda: definitions.value().disabled())
+    health = _health(settings, metrics, supervisor, followed)
+    return Process(supervisor, definitions, consent, probe, read_model, database, exchange, loop, health)
 
-    def make(target: AudienceTarget) -> Follower:
-        adapter = adapter_of(target)
 
-        def sender() -> Sender:
-            token = GoogleToken(target.workspace, target.settings) if target.adapter == GOOGLE else None
-            return Sender(target.workspace, adapter, exchange, token, concurrent=settings.concurrent_requests, passed=ending.passed)
+def _sealer(settings: AudienceSettings) -> Sealer:
+    sealer = Sealer.of(settings.secrets)
+    if sealer.key_id is None:
+        log(__name__).warning("no_secrets_key", consequence="targets with encrypted secrets are not synchronised", cure=CURE)
+    return sealer
 
-        return Follower(target, adapter, LoopSender(loop.loop, sender), parts, limits)
 
-    def wanted() -> dict[tuple[str, str], AudienceTarget] | None:
-        if not definitions.is_read() or not consent.is_read():
-            return None
-        return dict(definitions.value().wanted())
+def _exchange(settings: AudienceSettings) -> HttpExchange:
+    return HttpExchange.open(
+        allow_private=settings.allow_private_addresses,
+        timeout_seconds=settings.timeout_seconds,
+        lookup_seconds=settings.lookup_timeout_seconds,
+        connections=settings.max_targets * settings.concurrent_requests,
+    )
 
-    supervisor = Supervisor(wanted, make, metrics, settings.max_targets, lambda: definitions.value().disabled())
 
-    def unreadable() -> str | None:
-        found = definitions.value().problems()
-        return Degraded(f"{len(found)} targets are not synchronised: {found[0]}") if found else None
+def _followed(brokers: str, codec: Callable[[str], Codec], sealer: Sealer) -> _Followed:
+    definitions = FollowedTopic[Definitions](
+        (brokers, DELIVERY_DEFINITIONS),
+        lambda: codec(DELIVERY_DEFINITIONS),
+        lambda: Definitions(sealer),
+        definitions_fold(fold_definition),
+    )
+    return _Followed(definitions, FollowedTopic[Consent]((brokers, CONSENT), lambda: codec(CONSENT), Consent, fold_consent))
 
-    health = HealthServer(
+
+def _health(settings: AudienceSettings, metrics: Metrics, supervisor: Supervisor, followed: _Followed) -> HealthServer:
+    """Return the health server, not started."""
+    return HealthServer(
         (settings.http.host, settings.http.port),
         metrics.registry,
         alive=supervisor.failures,
         ready=lambda: {
             **supervisor.problems(),
-            "definitions": definitions.problem(),
-            "consent": consent.problem(),
-            "secrets": unreadable(),
+            "definitions": followed.definitions.problem(),
+            "consent": followed.consent.problem(),
+            "secrets": followed.unreadable(),
         },
     )
-    return Process(supervisor, definitions, consent, probe, read_model, database, exchange, loop, health)

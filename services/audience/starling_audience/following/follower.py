@@ -2,29 +2,28 @@
 
 import threading
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import dataclass, field
-from typing import Any, Final, Protocol
+from typing import Any, Final
 
 from confluent_kafka import Consumer, KafkaError, KafkaException, Message, TopicPartition
 
 from starling_audience.adapters.adapter import Adapter, Again, Ended
-from starling_audience.changes import Change, change_of, traits_of
-from starling_audience.consent import Consent
+from starling_audience.changes import change_of, traits_of
 from starling_audience.definitions import AudienceTarget
 from starling_audience.failpoints import AFTER_COMMIT, BEFORE_COMMIT
 from starling_audience.following.batches import Batch
 from starling_audience.following.circuit import Circuit
+from starling_audience.following.meters import Meters
+from starling_audience.following.parts import Limits, Parts, Sends
 from starling_audience.following.present import after_consent, after_replay
 from starling_audience.following.sending import Sent
-from starling_audience.positions import FOLLOWED, TOPICS, Committed, Ends, metadata_of, plan_of
+from starling_audience.positions import FOLLOWED, TOPICS, Committed, metadata_of, plan_of
 from starling_audience.stores.outbox import Outcomes
-from starling_audience.stores.read_model import KnownUser
 from starling_common.kafka.clients import PARTITION_EOF, bounded_queue, committed, consumer_config
 from starling_common.kafka.topics import AUDIENCE_RETRY, CONSENT, MEMBERSHIP, MEMBERSHIP_STATE, audience_group
 from starling_common.outcome import Refused
 from starling_common.telemetry.logs import log
-from starling_common.telemetry.metrics import Metrics
 from starling_common.wire import Codec, DecodeError
 
 FIRST_SYNC: Final = "first_sync"
@@ -47,68 +46,6 @@ _LAG_SECONDS: Final = 15.0
 _SESSION_MS: Final = 10_000
 """Time after which the broker gives the partitions of a killed process to another one."""
 _OFFSET_LOST: Final = KafkaError._AUTO_OFFSET_RESET  # noqa: SLF001 - the library's public constant
-
-
-class Sends(Protocol):
-    """Sends the batches of one target."""
-
-    def send(self, changes: Sequence[Change]) -> Sent:
-        """Send a batch and return what became of it."""
-
-
-class Stores(Protocol):
-    """Stores what became of batches."""
-
-    def store(self, target: AudienceTarget, outcomes: Outcomes) -> None:
-        """Publish the reports and the dead letters of a batch."""
-
-    def disable(self, target: AudienceTarget, why: str) -> None:
-        """Publish that a target is disabled."""
-
-
-class Reads(Protocol):
-    """The present state of users."""
-
-    def users(self, workspace: str, users: Sequence[str]) -> Mapping[str, KnownUser]:
-        """Return the users by id."""
-
-    def is_current(self, positions: Mapping[int, int]) -> bool:
-        """Return whether the state has every change before these offsets, by partition."""
-
-
-class Probes(Protocol):
-    """The offsets of topics."""
-
-    def ends(self, numbers: Sequence[int]) -> Mapping[int, Ends]:
-        """Return the offsets of each partition number."""
-
-
-@dataclass(frozen=True)
-class Parts:
-    """The dependencies of followers. `refreshed`: returns the consent with every change that was written before the call.
-
-    `codec`: a codec of a topic, which only the calling thread uses.
-    """
-
-    brokers: str
-    codec: Callable[[str], Codec]
-    consent: Callable[[], Consent]
-    refreshed: Callable[[], Consent]
-    probe: Probes
-    read_model: Reads
-    outbox: Stores
-    metrics: Metrics
-    passed: Callable[[str], None] = lambda _point: None
-
-
-@dataclass(frozen=True, slots=True)
-class Limits:
-    """`batch_seconds`: the most time to gather a batch. `queue_kbytes`: unread records. The rest: see `Circuit`."""
-
-    batch_seconds: float
-    queue_kbytes: int
-    first_retry_seconds: float = 1.0
-    probe_seconds: float = 30.0
 
 
 @dataclass
@@ -155,14 +92,7 @@ class Follower:
         self._failing = False
         """Whether the last batch was not taken. The target counts as paused until one is."""
         self._lag_at = 0.0
-        labels = (self.target.workspace, self.target.key)
-        metrics = self.parts.metrics
-        self._changes = metrics.counter("starling_audience_changes_total")
-        self._labels = labels
-        self._lag = metrics.gauge("starling_audience_lag_records").labels(*labels)
-        self._paused = metrics.gauge("starling_audience_paused").labels(*labels)
-        self._first = metrics.gauge("starling_audience_first_sync_partitions").labels(*labels)
-        self._batches = metrics.counter("starling_audience_batches_total")
+        self._meters = Meters(self.parts.metrics, self.target)
         self._codecs: dict[str, Codec] = {}
 
     def start(self) -> None:
@@ -192,9 +122,7 @@ class Follower:
             except Exception as error:  # noqa: BLE001 - whatever the failure, other targets go on and this one is read again
                 self._note(error)
             self._stopping.wait(_RESTART_SECONDS)
-        self._paused.set(0)
-        self._lag.set(0)
-        self._first.set(0)
+        self._meters.ended()
 
     def _note(self, error: Exception) -> None:
         reason = error.args[0].str() if isinstance(error, KafkaException) else f"{type(error).__name__}: {error}"
@@ -353,17 +281,17 @@ class Follower:
             self._end(sent.problem)
             return
         if isinstance(sent.problem, Again):
-            self._batches.labels(*self._labels, "failed").inc()
+            self._meters.batch("failed")
             self._pause(consumer, self._circuit.failed(sent.problem.retry_after_seconds), sent.problem.why)
             return
         if findable:
             self._failing = False
             self._circuit.succeeded()
-            self._batches.labels(*self._labels, "sent").inc()
+            self._meters.batch("sent")
         outcomes = Outcomes(sent.taken, sent.rejected, lost, batch.superseded, batch.unreadable)
         self.parts.outbox.store(self.target, outcomes)
         self._commit(consumer, batch)
-        self._count(outcomes)
+        self._meters.count(outcomes)
 
     def _look_up(self, batch: Batch) -> None:
         """Add the changes that need the present state of their users."""
@@ -447,13 +375,13 @@ class Follower:
 
     def _set_state(self, name: str) -> None:
         self.state.name = name
-        self._paused.set(name == PAUSED)
+        self._meters.paused.set(name == PAUSED)
 
     def _show(self) -> None:
         if self.state.name == ENDED:
             return
         unfinished = sum(place.until is not None for place in self._places.values())
-        self._first.set(unfinished)
+        self._meters.first_syncs.set(unfinished)
         self._set_state(PAUSED if self._failing else FIRST_SYNC if unfinished else FOLLOWING)
         if self._places:
             self.state.error = None
@@ -470,20 +398,7 @@ class Follower:
             known = ends[one.partition]
             end = known.state_end if one.topic == MEMBERSHIP_STATE else known.stable[one.topic]
             lag += max(0, end - max(one.offset, self._places[one.partition].reached.get(one.topic, 0)))
-        self._lag.set(lag)
-
-    def _count(self, outcomes: Outcomes) -> None:
-        counts = {
-            "sent": sum(change.is_member for change in outcomes.taken),
-            "removed": sum(not change.is_member and change.reason is None for change in outcomes.taken),
-            "no_consent": sum(change.reason is not None for change in outcomes.taken),
-            "rejected": len(outcomes.rejected),
-            "no_identifier": len(outcomes.no_identifier),
-            "superseded": len(outcomes.superseded),
-            "unreadable": len(outcomes.unreadable),
-        }
-        for outcome, count in counts.items():
-            self._changes.labels(*self._labels, outcome).inc(count)
+        self._meters.lag.set(lag)
 
 
 def group_of(target: AudienceTarget) -> str:
