@@ -18,9 +18,10 @@ from starling_delivery.item import Item
 from starling_delivery.outbox import Outbox
 from starling_delivery.policy import Request, Schedule, Step, requests_for
 from starling_delivery.sending.circuit import CircuitRule, Circuits
-from starling_delivery.sending.dispatch import Dispatcher, Steps, Traffic
+from starling_delivery.sending.dispatch import Dispatcher, Traffic
 from starling_delivery.sending.lanes import Lanes
 from starling_delivery.sending.rates import Rates
+from starling_delivery.sending.results import Steps
 from starling_delivery.targets import Targets
 
 SECRET = "whsec_" + "QUJDREVGR0hJSktMTU5PUFFSU1RVVldY"

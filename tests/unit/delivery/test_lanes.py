@@ -8,7 +8,8 @@ from hypothesis import strategies as st
 
 from starling_common.shares import Shares
 from starling_delivery.item import Item
-from starling_delivery.sending.lanes import Admission, Batch, Lanes
+from starling_delivery.sending.lane import Batch
+from starling_delivery.sending.lanes import Admission, Lanes
 from starling_delivery.targets import Batching
 from tests.unit.delivery.making import request
 

@@ -6,7 +6,7 @@ from collections.abc import Callable, Mapping, Sequence
 from contextlib import ExitStack
 from dataclasses import dataclass
 from functools import partial
-from typing import Final, Protocol
+from typing import Final, NamedTuple, Protocol, TypeAlias
 
 from confluent_kafka import OFFSET_END, Consumer
 from prometheus_client import REGISTRY
@@ -42,7 +42,9 @@ _REGISTRY_SECONDS: Final = 120.0
 """How long a start waits for the registry."""
 _ANSWER_SECONDS: Final = 10.0
 
-DIGESTS: Final[Mapping[str, tuple[Callable[[FeedSettings], Channel], Render]]] = {
+Digest: TypeAlias = tuple[Callable[[FeedSettings], Channel], Render]
+
+DIGESTS: Final[Mapping[str, Digest]] = {
     SLACK: (digests.slack, slack_message),
     TEAMS: (digests.teams, teams_message),
 }
@@ -113,27 +115,11 @@ def build_feeds(settings: FeedSettings) -> Feeds:
         definitions_fold(fold_feed_target),
     )
     progress = ProgressView(brokers, topics.progress, codec_of(topics.progress, "FeedProgressed"))
-    passed = Ending(settings.failpoint, FAILPOINTS).passed
     own_digests = {name: found for name, found in DIGESTS.items() if name in settings.channels}
     attempts = Attempts({name: partial(opener, settings) for name, (opener, _) in own_digests.items()}, settings.timeout_seconds)
-    installation = Installation(
-        brokers,
-        topics,
-        settings.transactional_id,
-        partial(_codecs, registry, known),
-        progress,
-        metrics,
-        passed,
-        settings.allow_private_addresses,
-    )
-
-    def new_lane(target: FeedTarget) -> Lane:
-        found = own_digests.get(target.channel)
-        if found is None:
-            return MirrorLane(target, installation)
-        return DigestLane(target, installation, found[1], partial(attempts.send, target.channel))
-
+    installation = _installation(settings, topics, partial(_codecs, registry, known), progress, metrics)
     ends = Consumer(consumer_config(brokers, READER_GROUP))
+    new_lane = partial(_lane, own_digests, attempts, installation)
     supervisor = Supervisor(targets, new_lane, partial(_ends, ends, topics.membership), settings.max_targets, metrics)
     supervisor.ownership = Slots(brokers, settings.group, topics.membership, settings.instance_id, supervisor.stop_all)
     requests = GroupRequests(
@@ -141,7 +127,48 @@ def build_feeds(settings: FeedSettings) -> Feeds:
         settings.group_failure_seconds,
         metrics.gauge("starling_group_refused_seconds").labels(settings.group).set,
     )
-    health = HealthServer(
+    health = _health(settings, metrics, _Observed(definitions, progress, supervisor, requests, targets))
+    return Feeds(supervisor, definitions, progress, attempts, ends, requests, health, threading.Event())
+
+
+def _installation(
+    settings: FeedSettings, topics: Topics, codecs: Callable[[], Codecs], progress: ProgressView, metrics: Metrics
+) -> Installation:
+    """Return what all lanes share."""
+    return Installation(
+        settings.kafka.brokers,
+        topics,
+        settings.transactional_id,
+        codecs,
+        progress,
+        metrics,
+        Ending(settings.failpoint, FAILPOINTS).passed,
+        settings.allow_private_addresses,
+    )
+
+
+def _lane(own_digests: Mapping[str, Digest], attempts: Attempts, installation: Installation, target: FeedTarget) -> Lane:
+    """Return a lane of the target's channel: of a digest, else of a mirror."""
+    found = own_digests.get(target.channel)
+    if found is None:
+        return MirrorLane(target, installation)
+    return DigestLane(target, installation, found[1], partial(attempts.send, target.channel))
+
+
+class _Observed(NamedTuple):
+    """The parts whose problems the health server reports."""
+
+    definitions: FoldedTopic[FeedTargets]
+    progress: ProgressView
+    supervisor: Supervisor
+    requests: GroupRequests
+    targets: FeedTargets
+
+
+def _health(settings: FeedSettings, metrics: Metrics, observed: _Observed) -> HealthServer:
+    """Return the health server, not started."""
+    definitions, progress, supervisor, requests, targets = observed
+    return HealthServer(
         (settings.http.host, settings.http.port),
         metrics.registry,
         alive=lambda: {
@@ -157,7 +184,6 @@ def build_feeds(settings: FeedSettings) -> Feeds:
             **supervisor.problems(),
         },
     )
-    return Feeds(supervisor, definitions, progress, attempts, ends, requests, health, threading.Event())
 
 
 def _codecs(registry: Registry, known: Sequence[Codec]) -> Codecs:

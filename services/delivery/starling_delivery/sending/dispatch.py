@@ -3,22 +3,21 @@
 import asyncio
 import random
 import time
-from collections.abc import Callable, Iterable
-from functools import partial
-from typing import Final, NamedTuple, Protocol, TypeGuard
+from collections.abc import Iterable
+from typing import Final, NamedTuple, TypeGuard
 
-from starling_common.outcome import Refused
 from starling_common.telemetry.logs import log
 from starling_common.telemetry.metrics import Metrics
 from starling_common.time.instants import wall_clock_ms
 from starling_delivery.batches import after_batch, is_refusal, limited
 from starling_delivery.channel import Again, Answer, Bounced, Channel, Delivered, Gone, Impossible, Message, Park, Unknown
 from starling_delivery.item import Item
-from starling_delivery.poison import tried_twice
-from starling_delivery.policy import TARGET_DISABLED, Request, Schedule, Step, delayed, paused, postponed
-from starling_delivery.sending.circuit import Circuit, Circuits
+from starling_delivery.policy import TARGET_DISABLED, Request, Schedule, Step, delayed
+from starling_delivery.sending.circuit import Circuits
 from starling_delivery.sending.destinations import Destination, Destinations
-from starling_delivery.sending.lanes import Admission, Batch, Lanes
+from starling_delivery.sending.lane import Batch
+from starling_delivery.sending.lanes import Admission, Lanes
+from starling_delivery.sending.results import CIRCUIT_OPEN, SECRET_UNREADABLE, SLOW, SLOW_TARGET, Results, Steps
 from starling_delivery.sending.semantics import AtLeastOnce, Attempted, Lost, Semantics
 
 _CHECK_SECONDS: Final = 0.05
@@ -27,33 +26,8 @@ _BURST: Final = 16
 _TURNS: Final = 4
 """So many attempts of one task follow one another before the event loop turns, if the channel never waits."""
 
-_SLOW: Final = "the target answers slowly, and its lane is full"
-
-_RATED: Final = "the target has as many messages as its rate allows"
-
 _PACE_SECONDS: Final = 0.5
 """How long a wait for the rate goes on before the end of the process is considered."""
-
-_PAUSED: Final = "the target asked for a pause (429 with Retry-After)"
-
-CIRCUIT_OPEN: Final = "circuit_open"
-TARGET_PAUSED: Final = "target_paused"
-SLOW_TARGET: Final = "slow_target"
-RATE: Final = "rate"
-SECRET_UNREADABLE: Final = "secret_unreadable"  # noqa: S105 - a reason
-
-
-class Steps(Protocol):
-    """Publishes the steps of requests. The methods must not block for long. `stored` is called once the broker has the records."""
-
-    def record(self, item: Item, step: Step, stored: Callable[[], None]) -> None:
-        """Publish the step of a request."""
-
-    def refuse(self, item: Item, why: Refused, stored: Callable[[], None]) -> None:
-        """Publish the dead letter of a request that cannot be processed."""
-
-    def check(self) -> None:
-        """Receive the broker's acknowledgements. Raises: BrokerUnavailable."""
 
 
 class Traffic(NamedTuple):
@@ -95,7 +69,7 @@ class Dispatcher:
         """(workspace, key) -> the version whose unreadable secret is logged."""
         self._wake: asyncio.TimerHandle | None = None
         self._attempt_seconds = metrics.histogram("starling_delivery_attempt_seconds").labels(channel.name)
-        self._postponed = metrics.counter("starling_delivery_postponed_total")
+        self._results = Results(channel.name, schedule, traffic.lanes, steps, metrics)
         self._waiting_messages = metrics.gauge("starling_delivery_waiting_messages").labels(channel.name)
         self._open_circuits = metrics.gauge("starling_delivery_open_circuits").labels(channel.name)
 
@@ -124,7 +98,7 @@ class Dispatcher:
         """Take a request. Return False if it must be offered again: its lane is full, and has room soon."""
         target = self._targets.find(item.workspace, item.target)
         if target is None or _gets_nothing(target, item.request):
-            self._publish(item, _unsent(target, item.request))
+            self._results.publish(item, _unsent(target, item.request))
             return True
         now = time.monotonic()
         if self._is_postponed(item, target, now):
@@ -138,11 +112,11 @@ class Dispatcher:
             self._lanes.add(item, now)
             self._start()
         elif admission is Admission.RATED:
-            self._postpone_rated(item, now)
+            self._results.postpone_rated(item, now)
         elif admission is Admission.SLOW:
-            self._postpone_slow(item, now)
+            self._results.postpone_slow(item, now)
         else:
-            self._postpone(item, _SLOW, SLOW_TARGET)
+            self._results.postpone(item, SLOW, SLOW_TARGET)
         return True
 
     def _is_postponed(self, item: Item, target: Destination, now: float) -> bool:
@@ -151,16 +125,16 @@ class Dispatcher:
         if target.problem is not None:
             self._postpone_unreadable([item], target)
         elif circuit.paused_seconds(now):
-            self._postpone_paused([item], circuit)
+            self._results.postpone_paused([item], circuit)
         elif not circuit.admits(now):
-            self._postpone(item, circuit.reason, CIRCUIT_OPEN)
+            self._results.postpone(item, circuit.reason, CIRCUIT_OPEN)
         else:
             return False
         return True
 
     def delay(self, item: Item) -> None:
         """Store a retry in a tier until it is due."""
-        self._publish(item, delayed(item.request, self._schedule, wall_clock_ms()))
+        self._results.publish(item, delayed(item.request, self._schedule, wall_clock_ms()))
 
     def _start(self) -> None:
         """Begin attempts while slots are free. The event loop takes turns after each burst, so that others do not wait for many."""
@@ -221,19 +195,19 @@ class Dispatcher:
                 return  # their records are not committed, so the next process sends them
             target = self._targets.find(part[0].workspace, part[0].target)
             if target is None or _gets_nothing(target, part[0].request):
-                self._publish_all(part, _unsent(target, part[0].request))
+                self._results.publish_all(part, _unsent(target, part[0].request))
                 continue
             if target.problem is not None:
                 self._postpone_unreadable(part, target)
                 continue
             circuit = self._circuits.of(target)
             if circuit.paused_seconds(time.monotonic()):
-                self._postpone_paused(part, circuit)
+                self._results.postpone_paused(part, circuit)
                 continue
             if part is not batch and circuit.is_open:
                 for item in part:
                     item.request = limited(item.request, len(part))
-                    self._postpone(item, circuit.reason, CIRCUIT_OPEN)
+                    self._results.postpone(item, circuit.reason, CIRCUIT_OPEN)
                 continue
             if part is not batch and not await self._paced(part[0]):
                 return
@@ -256,10 +230,10 @@ class Dispatcher:
         """Publish what became of the messages of an attempt."""
         match attempted:
             case Step():
-                self._publish_all(part, attempted)
+                self._results.publish_all(part, attempted)
             case Park(why, reason):
                 for item in part:
-                    self._postpone(item, why, reason)
+                    self._results.postpone(item, why, reason)
             case Lost.LOST:
                 for item in part:
                     self._lanes.settle(item)
@@ -309,11 +283,7 @@ class Dispatcher:
         now_ms, jitter = wall_clock_ms(), random.random()  # noqa: S311 - not used for security
         for item in part:
             request = item.request if item.batching is None else after_batch(item.request, answer, len(part))
-            self._publish(item, self._semantics.after(request, answer, self._schedule, now_ms, jitter))
-
-    def _publish_all(self, part: Batch, step: Step) -> None:
-        for item in part:
-            self._publish(item, step)
+            self._results.publish(item, self._semantics.after(request, answer, self._schedule, now_ms, jitter))
 
     def _count_attempt(self, target: Destination, answer: Answer, part: Batch) -> None:
         """Count the attempt in the target's circuit. An impossible message is no failure of its target, and a pause neither."""
@@ -329,28 +299,11 @@ class Dispatcher:
             log(__name__).info(
                 "target_paused", workspace=target.workspace, target=target.key, seconds=round(answer.retry_after_seconds)
             )
-            self._postpone_paused(self._lanes.drain(target.workspace, target.key, now), circuit)
+            self._results.postpone_paused(self._lanes.drain(target.workspace, target.key, now), circuit)
         elif _is_failure_of_target(answer) and circuit.failed(time.monotonic(), probe=any(item.is_probe for item in part)):
             log(__name__).warning("circuit_opened", workspace=target.workspace, target=target.key, error=answer.why)
             for item in self._lanes.drain(target.workspace, target.key, time.monotonic()):
-                self._postpone(item, circuit.reason, CIRCUIT_OPEN)
-
-    def _postpone_paused(self, items: Iterable[Item], circuit: Circuit) -> None:
-        seconds, now_ms = circuit.paused_seconds(time.monotonic()), wall_clock_ms()
-        for item in items:
-            self._postponed.labels(self._channel.name, TARGET_PAUSED).inc()
-            jitter = random.random()  # noqa: S311 - not used for security
-            self._publish(item, paused(item.request, _PAUSED, seconds, self._schedule, now_ms, jitter))
-
-    def _postpone_rated(self, item: Item, now: float) -> None:
-        self._postponed.labels(self._channel.name, RATE).inc()
-        seconds = self._lanes.turn_seconds(item, now)
-        self._publish(item, paused(item.request, _RATED, seconds, self._schedule, wall_clock_ms(), 0.0))
-
-    def _postpone_slow(self, item: Item, now: float) -> None:
-        self._postponed.labels(self._channel.name, SLOW_TARGET).inc()
-        seconds = max(self._lanes.slow_seconds(item, now), self._schedule.tiers[0])
-        self._publish(item, paused(item.request, _SLOW, seconds, self._schedule, wall_clock_ms(), 0.0))
+                self._results.postpone(item, circuit.reason, CIRCUIT_OPEN)
 
     def _postpone_unreadable(self, items: Iterable[Item], target: Destination) -> None:
         """Postpone messages that cannot be signed. They are sent by a process that has the key, or after a new secret."""
@@ -358,28 +311,12 @@ class Dispatcher:
             self._unreadable[target.workspace, target.key] = target.version
             log(__name__).error("secret_unreadable", workspace=target.workspace, target=target.key, error=target.problem)
         for item in items:
-            self._postpone(item, f"a secret cannot be decrypted: {target.problem}", SECRET_UNREADABLE)
-
-    def _postpone(self, item: Item, why: str, reason: str) -> None:
-        self._postponed.labels(self._channel.name, reason).inc()
-        jitter = random.random()  # noqa: S311 - not used for security
-        self._publish(item, postponed(item.request, why, item.tier, self._schedule, wall_clock_ms(), jitter))
-
-    def _publish(self, item: Item, step: Step) -> None:
-        stored = partial(self._stored, item)
-        refused = tried_twice(partial(self._steps.record, item, step, stored))
-        if refused is not None:
-            self._steps.refuse(item, refused, stored)
-
-    def _stored(self, item: Item) -> None:
-        if item.sequence:  # it was in a lane
-            self._lanes.settle(item)
-        item.settled()
+            self._results.postpone(item, f"a secret cannot be decrypted: {target.problem}", SECRET_UNREADABLE)
 
     def _look_after(self) -> None:
         now = time.monotonic()
         for item in self._lanes.shed(now):
-            self._postpone_slow(item, now)
+            self._results.postpone_slow(item, now)
         self._lanes.forget_idle(now)
         self._forget_circuits()
         self._waiting_messages.set(len(self._lanes))

@@ -11,7 +11,7 @@ from starling_delivery.batches import batch_message
 from starling_delivery.channel import AT_MOST_ONCE, Again, Answer, Arrival, Message, Park, Unknown
 from starling_delivery.item import Item
 from starling_delivery.policy import Request, Schedule, Step, after, after_message, after_repeatable, message_of
-from starling_delivery.sending.lanes import Batch
+from starling_delivery.sending.lane import Batch
 
 _LONGEST_CLAIM_SECONDS: Final = 30.0
 """An attempt whose last look is older is not made. A suspended process continues with what has been stopped meanwhile."""

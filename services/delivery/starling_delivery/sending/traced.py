@@ -5,7 +5,7 @@ from starling_common.telemetry.traces import CALL, Span, Traces, Value
 from starling_delivery.channel import Answer, Delivered
 from starling_delivery.item import Item
 from starling_delivery.policy import Request, Schedule, Step
-from starling_delivery.sending.lanes import Batch
+from starling_delivery.sending.lane import Batch
 from starling_delivery.sending.semantics import Attempted, Semantics, Send
 
 

@@ -95,15 +95,8 @@ def mail_of(
     head = [
         (b"Message-ID", f" <{message.delivery_id}@{sender.partition('@')[2]}>".encode()),
         (b"Date", f" {format_datetime(at)}".encode()),
+        *_unsubscribe_headers(message, links),
     ]
-    if is_unsubscribable(message.purpose):
-        if links is None:
-            raise MailRefused("a mail that is not transactional needs a link to unsubscribe")
-        # Not by the email package, which encodes a long word.
-        head += [
-            (b"List-Unsubscribe", f" <{links.unsubscribe_link(message)}>".encode("ascii")),
-            (b"List-Unsubscribe-Post", b" List-Unsubscribe=One-Click"),
-        ]
     headers = [*head, *provider.headers, *addressed, *described]
     if any(len(line) > _MOST_LINE_BYTES for _, value in headers for line in value.split(b"\r\n")):
         raise MailRefused(f"a header has a line of more than {_MOST_LINE_BYTES} bytes")
@@ -111,6 +104,19 @@ def mail_of(
     signature = b"" if signer is None else signer.header(signed, body)
     lines = b"".join(name + b":" + value + b"\r\n" for name, value in headers)
     return Mail(sender, recipient, signature + lines + b"\r\n" + body)
+
+
+def _unsubscribe_headers(message: Message, links: MailLinks | None) -> list[tuple[bytes, bytes]]:
+    """Return the headers by which a mail client unsubscribes; none of a transactional mail. Raises: MailRefused without links."""
+    if not is_unsubscribable(message.purpose):
+        return []
+    if links is None:
+        raise MailRefused("a mail that is not transactional needs a link to unsubscribe")
+    # Not by the email package, which encodes a long word.
+    return [
+        (b"List-Unsubscribe", f" <{links.unsubscribe_link(message)}>".encode("ascii")),
+        (b"List-Unsubscribe-Post", b" List-Unsubscribe=One-Click"),
+    ]
 
 
 def checked_address(address: str) -> str:
