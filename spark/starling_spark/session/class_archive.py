@@ -13,6 +13,10 @@ import tempfile
 from collections.abc import Mapping
 from importlib.metadata import version
 from pathlib import Path
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from pyspark.sql import DataFrame, SparkSession
 
 ARCHIVE = Path(sys.prefix) / "share" / "starling" / "spark.jsa"
 """The place of the archive: one in each Python environment."""
@@ -61,9 +65,6 @@ def make(archive: Path) -> None:
 
 def _drive(scratch: Path) -> None:
     # Spark is imported here: whether the archive is current is asked without it.
-    from pyspark import SparkContext  # noqa: PLC0415
-    from pyspark.sql import DataFrame, functions  # noqa: PLC0415
-
     from starling_spark.session.settings import SparkSettings  # noqa: PLC0415
     from starling_spark.session.spark import open_session  # noqa: PLC0415
 
@@ -72,10 +73,19 @@ def _drive(scratch: Path) -> None:
         {**nowhere, "instance_id": "archive", "spark_jars": ",", "checkpoint_dir": str(scratch)}
     )
     spark = open_session("class-archive", settings)
+    table = str(scratch / "rows")
+    _run_batch_queries(spark, table)
+    _run_stream(spark, table, scratch)
+    _end(spark)
+
+
+def _run_batch_queries(spark: "SparkSession", table: str) -> None:
+    """Write a table, and read it by SQL and through Arrow."""
+    from pyspark.sql import functions  # noqa: PLC0415
+
     rows = spark.range(1_000).select(
         functions.col("id"), (functions.col("id") % 7).alias("bucket"), functions.timestamp_seconds("id").alias("at")
     )
-    table = str(scratch / "rows")
     rows.write.partitionBy("bucket").parquet(table)
     spark.read.parquet(table).createOrReplaceTempView("rows")
     spark.sql(
@@ -85,7 +95,11 @@ def _drive(scratch: Path) -> None:
     ).collect()
     rows.mapInArrow(lambda batches: batches, rows.schema).repartition(2, "bucket").sortWithinPartitions("at").count()
 
-    def sink(batch: DataFrame, _: int) -> None:
+
+def _run_stream(spark: "SparkSession", table: str, scratch: Path) -> None:
+    """Read the table as a stream, with state and a sink for each micro-batch."""
+
+    def sink(batch: "DataFrame", _: int) -> None:
         batch.persist()
         batch.groupBy("bucket").count().write.mode("append").json(str(scratch / "counts"))
         batch.unpersist()
@@ -93,6 +107,12 @@ def _drive(scratch: Path) -> None:
     stream = spark.readStream.schema(spark.read.parquet(table).schema).parquet(table).dropDuplicates(["id"])
     query = stream.writeStream.foreachBatch(sink).option("checkpointLocation", str(scratch / "checkpoint"))
     query.trigger(availableNow=True).start().awaitTermination()
+
+
+def _end(spark: "SparkSession") -> None:
+    """End the session and its JVM, which then writes the archive. Raises: OSError for a JVM of another process."""
+    from pyspark import SparkContext  # noqa: PLC0415
+
     gateway = SparkContext._gateway  # noqa: SLF001 - the public way leaves the process to the end of this one
     if gateway is None:
         raise OSError("the driver has no JVM of its own")

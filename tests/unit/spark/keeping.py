@@ -6,7 +6,9 @@ from typing import Any
 
 from starling_spark.jobs.profiles.definitions.in_force import Definition, Trait, read_definitions
 from starling_spark.jobs.profiles.definitions.plans import compile_traits
-from starling_spark.jobs.profiles.fold.folding import BucketFold, Chunk, Clock, Computed, Unfoldable, UserHits
+from starling_spark.jobs.profiles.fold.bucket import Clock, Computed, Unfoldable
+from starling_spark.jobs.profiles.fold.chunks import Chunk, UserHits
+from starling_spark.jobs.profiles.fold.folding import BucketFold
 from starling_spark.jobs.profiles.fold.matches import Event
 from starling_spark.jobs.profiles.fold.silence import LIVE, CatchingUp, Visited
 from starling_spark.jobs.profiles.fold.wheel import Slot

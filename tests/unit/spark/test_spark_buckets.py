@@ -7,7 +7,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from starling_spark.jobs.profiles.fold.folding import Chunk, Refusal, UserHits, split
+from starling_spark.jobs.profiles.fold.chunks import Chunk, Refusal, UserHits, split
 from starling_spark.jobs.profiles.query.buckets import Buckets, task_of
 
 USERS_A_BUCKET = 2_500

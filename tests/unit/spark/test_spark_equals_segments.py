@@ -10,7 +10,8 @@ from typing import Any
 
 import pytest
 
-from starling_spark.jobs.profiles.fold.folding import Chunk, Computed
+from starling_spark.jobs.profiles.fold.bucket import Computed
+from starling_spark.jobs.profiles.fold.chunks import Chunk
 from starling_spark.jobs.profiles.fold.traits import decode_user, encode_user
 from tests.unit.spark.evaluator import Evaluator
 from tests.unit.spark.keeping import DAY_MS, START_MS, Partition, defined, event, values

@@ -7,7 +7,8 @@ import msgspec
 import pytest
 
 from starling_spark.jobs.profiles.fold import folding
-from starling_spark.jobs.profiles.fold.folding import Chunk, Clock
+from starling_spark.jobs.profiles.fold.bucket import Clock
+from starling_spark.jobs.profiles.fold.chunks import Chunk
 from tests.unit.spark.keeping import DAY_MS, ORDERS, START_MS, Partition, defined, event, values
 
 SPENT_30D = {"event": "Order Completed", "measure": {"sum": "revenue"}, "within": "30d"}

@@ -19,7 +19,9 @@ from starling_common.wire import RegistryUnavailable
 from starling_segments.measures import MeasurePlan
 from starling_spark.jobs.profiles.definitions.plans import compile_traits
 from starling_spark.jobs.profiles.fold import folding
-from starling_spark.jobs.profiles.fold.folding import BucketFold, Chunk, Computed, Refusal, Unfoldable
+from starling_spark.jobs.profiles.fold.bucket import Computed, Unfoldable
+from starling_spark.jobs.profiles.fold.chunks import Chunk, Refusal
+from starling_spark.jobs.profiles.fold.folding import BucketFold
 from starling_spark.jobs.profiles.fold.matches import ChunkBuilder, RecordDecoders
 from starling_spark.jobs.profiles.fold.outputs import computed_encoder, unpack
 from starling_spark.jobs.profiles.query import transform

@@ -10,7 +10,8 @@ import pytest
 from starling_common.settings import Clock
 from starling_common.wire import DecodeError
 from starling_spark.jobs.profiles.definitions.plans import compile_traits
-from starling_spark.jobs.profiles.fold.folding import Computed, Refusal
+from starling_spark.jobs.profiles.fold.bucket import Computed
+from starling_spark.jobs.profiles.fold.chunks import Refusal
 from starling_spark.jobs.profiles.fold.matches import ChunkBuilder, RecordDecoders
 from starling_spark.jobs.profiles.fold.outputs import RECORDS_PER_PACK, OutputBatches, computed_encoder, unpack
 from starling_spark.kafka.codec import TopicSchema, Wire

@@ -21,7 +21,8 @@ from starling_items.computed import fold_computed
 from starling_items.profile import Profile
 from starling_spark.directories import LocalDirectory
 from starling_spark.jobs.profiles.definitions.in_force import Definition, Definitions
-from starling_spark.jobs.profiles.fold.folding import Chunk, Computed
+from starling_spark.jobs.profiles.fold.bucket import Computed
+from starling_spark.jobs.profiles.fold.chunks import Chunk
 from starling_spark.jobs.profiles.fold.silence import CatchingUp
 from starling_spark.jobs.profiles.job import ProfilesDependencies, ProfilesJob
 from starling_spark.jobs.profiles.query.queries import QueryOptions

@@ -4,8 +4,7 @@ A bucket has a part of the users of one Kafka partition, and the stream time of 
 advanced by clock records, or the wall clock when that is the configured clock.
 """
 
-from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
-from typing import Any, NamedTuple, Protocol
+from collections.abc import Collection, Iterable, Iterator, Mapping
 
 import msgspec
 
@@ -15,7 +14,9 @@ from starling_common.outcome import Refused
 from starling_common.values import split_key
 from starling_spark.jobs.profiles.definitions.in_force import Trait
 from starling_spark.jobs.profiles.definitions.plans import TraitPlan
-from starling_spark.jobs.profiles.fold.silence import LIVE, CatchingUp, Silence, Visited, visits
+from starling_spark.jobs.profiles.fold.bucket import Computed, Store, Unfoldable
+from starling_spark.jobs.profiles.fold.chunks import Chunk, UserHits, decode_chunk
+from starling_spark.jobs.profiles.fold.silence import LIVE, CatchingUp, Silence, visits
 from starling_spark.jobs.profiles.fold.traits import (
     UserTraits,
     Value,
@@ -34,134 +35,6 @@ _VISITED = "profiles-visit"
 """The correlation id of the values of a visit in a partition without a record."""
 _READ_AHEAD = 1_000
 """Number of users whose states are read at once."""
-
-Hit = tuple[int, int, list[tuple[int, Any]]]
-"""A matching event: its time, the stream time of its arrival, and the payload for each leaf."""
-
-
-class UserHits(msgspec.Struct, array_like=True, gc=False):
-    """One user's events, in the order of arrival, with the correlation id of the last one."""
-
-    correlation_id: str
-    hits: list[Hit]
-
-
-class Refusal(msgspec.Struct, array_like=True):
-    """An encoded dead letter, and its code."""
-
-    key: bytes | None
-    value: bytes
-    timestamp_ms: int
-    correlation_id: str
-    code: str = ""
-
-
-class Chunk(msgspec.Struct, array_like=True):
-    """The matches of consecutive records of one partition. `users`: by `workspace/user`.
-
-    `moved_by`: correlation id of the record that last advanced stream time. `visits`: 0, or the number of micro-batches in which
-    the query visits its users: this is one of them.
-    """
-
-    now_ms: int
-    moved_by: str
-    users: dict[str, UserHits]
-    refused: list[Refusal]
-    visits: int = 0
-
-
-_CHUNK = msgspec.msgpack.Decoder(Chunk)
-
-
-def decode_chunk(data: bytes) -> Chunk:
-    """Return the chunk of bytes."""
-    return _CHUNK.decode(data)
-
-
-def split(chunk: Chunk, slots: int, slot_of: Callable[[str], int]) -> list[Chunk]:
-    """Return the chunks of the slots, each with the stream time of `chunk` and its own users; the first has the dead letters."""
-    if slots == 1:
-        return [chunk]
-    parts = [Chunk(chunk.now_ms, chunk.moved_by, {}, [], chunk.visits) for _ in range(slots)]
-    parts[0].refused = chunk.refused
-    for name, hits in chunk.users.items():
-        parts[slot_of(name)].users[name] = hits
-    return parts
-
-
-class Clock(msgspec.Struct, array_like=True):
-    """The state of a bucket. `received_at` (microseconds) of the last published value; it strictly increases.
-
-    `is_new`: the store has no user yet, so no lookup is needed, and earlier queries may have published outdated values. Most of a
-    history is read in this state. `silence`: the bucket catches up, or visits its users after that. `sequence`: the number of
-    micro-batches that published a value. It orders the values of each user and trait, also after a state was deleted.
-    """
-
-    now_ms: int = 0
-    moved_by: str = ""
-    received_at: int = 0
-    slots: set[Slot] = msgspec.field(default_factory=set)
-    is_new: bool = True
-    silence: Silence | None = None
-    sequence: int = 0
-
-
-class Computed(NamedTuple):
-    """A value to publish, as JSON text; `as_of` is the stream time, `received_at` the wall clock in microseconds.
-
-    `sequence`: greater than that of each former value of this user and trait. A repeated micro-batch has the same.
-    """
-
-    user: str
-    trait: Trait
-    value: str | None
-    as_of: int
-    received_at: int
-    correlation_id: str
-    sequence: int
-
-
-class Store(Protocol):
-    """The state of a bucket, stored between micro-batches."""
-
-    def clock(self) -> Clock:
-        """Return the bucket's clock; a new one at first."""
-
-    def put_clock(self, clock: Clock) -> None:
-        """Store the clock."""
-
-    def read_users(self, users: Sequence[str]) -> Sequence[bytes | None]:
-        """Return the users' states; None when there is none. One call for many users is much faster than many calls."""
-
-    def put_users(self, states: Mapping[str, bytes | None]) -> None:
-        """Store users' states; None deletes one."""
-
-    def slot(self, slot: Slot) -> list[str]:
-        """Return the users of a slot."""
-
-    def put_slot(self, slot: Slot, users: list[str]) -> None:
-        """Store the users of a slot; an empty list deletes the slot."""
-
-    def take_published(self) -> Iterable[str]:
-        """Return and delete the users with values that earlier queries published from events which are deleted now."""
-
-    def names(self) -> Iterable[str]:
-        """Return all users with a state."""
-
-    def put_visit(self, number: int, visit: list[Visited]) -> None:
-        """Store the users of a visit."""
-
-    def take_visit(self, number: int) -> list[Visited]:
-        """Return and delete the users of a visit."""
-
-
-class Unfoldable(NamedTuple):
-    """An event that makes the fold raise, or a user whose values or state make the job raise. `user`: `workspace/user`."""
-
-    user: str
-    time_ms: int
-    correlation_id: str
-    why: Refused
 
 
 class _LoadedUser(msgspec.Struct):

@@ -13,7 +13,7 @@ from starling_common.settings import Clock as ClockMode
 from starling_common.values import record_key
 from starling_common.wire import DecodeError
 from starling_spark.jobs.profiles.definitions.plans import TraitPlan
-from starling_spark.jobs.profiles.fold.folding import Chunk, Refusal, UserHits
+from starling_spark.jobs.profiles.fold.chunks import Chunk, Refusal, UserHits
 from starling_spark.kafka.sources import VISITS, Raw
 
 CODE_BAD_EVENT = "bad_event"

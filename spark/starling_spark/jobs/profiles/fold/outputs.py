@@ -12,7 +12,7 @@ import pyarrow as pa
 
 from starling_common.values import deterministic_id, split_key
 from starling_common.wire import Codec, record_parts
-from starling_spark.jobs.profiles.fold.folding import Computed
+from starling_spark.jobs.profiles.fold.bucket import Computed
 
 _SCHEMA: Final = pa.schema(
     [

@@ -71,6 +71,19 @@ def checkpoint_name(options: QueryOptions, job: Job) -> str:
     return fingerprint(job.definitions, layout_of(options, job))
 
 
+def _records(spark: SparkSession, job: Job, options: QueryOptions, visited: str) -> DataFrame:
+    """Return what the query reads: the events and the clock, heartbeats under the wall clock, and the directory of its visits."""
+    is_silent = job.catching_up.is_silent
+    most = options.catch_up_records if is_silent else None
+    records = kafka_records(spark, options.brokers, [job.topics.events, job.topics.clock], most, headers=False)
+    if job.clock is Clock.WALL:
+        records = records.unionByName(heartbeats(spark, options.partitions).drop("headers"))
+    if is_silent:
+        # Without heartbeats a silent query is never later than the publishing one.
+        records = records.where("topic IS NOT NULL")
+    return records.unionByName(visits(spark, visited, options.partitions).drop("headers"))
+
+
 class TraitQuery:
     """A running query. Without a former query its first batch is the whole history, so only final values are published.
 
@@ -84,21 +97,12 @@ class TraitQuery:
         """Start the query. `published`: values of earlier queries whose events may be deleted."""
         buckets = Buckets.of(options.partitions, options.state_partitions)
         self.name = checkpoint_name(options, job)
-        is_silent = job.catching_up.is_silent
         checkpoint = options.checkpoints / self.name
         (checkpoint / "visits").make()
         job = replace(job, brokers=options.brokers, buckets=buckets)
         # The grouping keys are those for this number of tasks.
         spark.conf.set("spark.sql.shuffle.partitions", buckets.tasks)
-        most = options.catch_up_records if is_silent else None
-        records = kafka_records(spark, options.brokers, [job.topics.events, job.topics.clock], most, headers=False)
-        if job.clock is Clock.WALL:
-            records = records.unionByName(heartbeats(spark, options.partitions).drop("headers"))
-        if is_silent:
-            # Without heartbeats a silent query is never later than the publishing one.
-            records = records.where("topic IS NOT NULL")
-        records = records.unionByName(visits(spark, (checkpoint / "visits").uri, options.partitions).drop("headers"))
-
+        records = _records(spark, job, options, (checkpoint / "visits").uri)
         letters = Letters(STAGE, job.topics.dead_letters, job.wire)
         times = spark.sparkContext.accumulator({}, LatestTimes())
 
@@ -112,7 +116,8 @@ class TraitQuery:
             # Without the checkpoint Spark would request the offsets from the broker for every micro-batch.
             users = published_users(kafka_spans(spark, options.brokers, published), buckets).localCheckpoint()
         # Queries of one session share its cores evenly, each in a pool of its own.
-        spark.sparkContext.setLocalProperty("spark.scheduler.pool", "silent" if is_silent else "publishing")
+        pool = "silent" if job.catching_up.is_silent else "publishing"
+        spark.sparkContext.setLocalProperty("spark.scheduler.pool", pool)
         query: StreamingQuery = (
             computed_traits(records, job, users, times)
             .writeStream.queryName(f"profiles-{self.name}")

@@ -26,7 +26,9 @@ from starling_common.wire import FieldReader
 from starling_spark.failpoints import raising, raising_before
 from starling_spark.jobs.profiles.definitions.in_force import Definition, read_definitions
 from starling_spark.jobs.profiles.definitions.plans import TraitPlan, compile_traits
-from starling_spark.jobs.profiles.fold.folding import BucketFold, Chunk, Clock, Computed, Refusal, Unfoldable, decode_chunk, split
+from starling_spark.jobs.profiles.fold.bucket import Clock, Computed, Unfoldable
+from starling_spark.jobs.profiles.fold.chunks import Chunk, Refusal, decode_chunk, split
+from starling_spark.jobs.profiles.fold.folding import BucketFold
 from starling_spark.jobs.profiles.fold.matches import EVENT_FIELDS, ChunkBuilder, RecordDecoders
 from starling_spark.jobs.profiles.fold.outputs import OutputBatches, computed_encoder, unpack
 from starling_spark.jobs.profiles.fold.silence import LIVE, CatchingUp, Visited

@@ -1,0 +1,59 @@
+"""Pure core: the matches of consecutive records of one partition, as they travel to the fold of their buckets."""
+
+from collections.abc import Callable
+from typing import Any
+
+import msgspec
+
+Hit = tuple[int, int, list[tuple[int, Any]]]
+"""A matching event: its time, the stream time of its arrival, and the payload for each leaf."""
+
+
+class UserHits(msgspec.Struct, array_like=True, gc=False):
+    """One user's events, in the order of arrival, with the correlation id of the last one."""
+
+    correlation_id: str
+    hits: list[Hit]
+
+
+class Refusal(msgspec.Struct, array_like=True):
+    """An encoded dead letter, and its code."""
+
+    key: bytes | None
+    value: bytes
+    timestamp_ms: int
+    correlation_id: str
+    code: str = ""
+
+
+class Chunk(msgspec.Struct, array_like=True):
+    """The matches of consecutive records of one partition. `users`: by `workspace/user`.
+
+    `moved_by`: correlation id of the record that last advanced stream time. `visits`: 0, or the number of micro-batches in which
+    the query visits its users: this is one of them.
+    """
+
+    now_ms: int
+    moved_by: str
+    users: dict[str, UserHits]
+    refused: list[Refusal]
+    visits: int = 0
+
+
+_CHUNK = msgspec.msgpack.Decoder(Chunk)
+
+
+def decode_chunk(data: bytes) -> Chunk:
+    """Return the chunk of bytes."""
+    return _CHUNK.decode(data)
+
+
+def split(chunk: Chunk, slots: int, slot_of: Callable[[str], int]) -> list[Chunk]:
+    """Return the chunks of the slots, each with the stream time of `chunk` and its own users; the first has the dead letters."""
+    if slots == 1:
+        return [chunk]
+    parts = [Chunk(chunk.now_ms, chunk.moved_by, {}, [], chunk.visits) for _ in range(slots)]
+    parts[0].refused = chunk.refused
+    for name, hits in chunk.users.items():
+        parts[slot_of(name)].users[name] = hits
+    return parts
