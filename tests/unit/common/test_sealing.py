@@ -5,7 +5,7 @@ from pathlib import Path
 
 import pytest
 
-from starling_campaigns.definitions import targets
+from starling_campaigns.definitions.targets.field import SEALED as MARK
 from starling_common.sealing import SEALED, KeyMissing, Place, Sealer, Unreadable, is_sealed, new_key, parse_keys
 from starling_common.settings import SecretKeys
 
@@ -116,7 +116,7 @@ def test_a_file_that_cannot_be_read_and_two_settings_are_refused(tmp_path: Path)
 
 
 def test_one_mark_of_stored_secrets() -> None:
-    assert targets.SEALED == SEALED
+    assert MARK == SEALED
     assert is_sealed(Sealer({"k": OLD}).seal("s", PLACE))
     assert not is_sealed("whsec_s")
     assert not is_sealed(None)
