@@ -44,7 +44,7 @@ def main() -> int:
         removed = found.needless if settings.acls_prune else ()
         remove(admin, removed)
     except (AclsFailed, ValueError) as error:
-        sys.stderr.write(f"deploy_acls: {error}\n")
+        sys.stderr.write(f"rights: {error}\n")
         return 1
     sys.stdout.writelines(f"{sign} {rule}\n" for sign, rules in (("+", found.missing), ("-", removed)) for rule in rules)
     sys.stdout.write(f"{len(found.missing)} created, {len(removed)} removed\n")
