@@ -11,7 +11,7 @@ from pathlib import Path
 
 import httpx
 
-from starling_common.sealing import new_key
+from starling_common.security.sealing import new_key
 from starling_common.settings import Cassandra
 from starling_common.testing import Service, eventually, own_keyspace, running
 from tests.conftest import Stack

@@ -14,8 +14,8 @@ from starling_api.settings import ApiSettings
 from starling_audience.settings import AudienceSettings
 from starling_broadcaster.settings import BroadcasterSettings
 from starling_common.deploy import DeploySettings
-from starling_common.deploy_acls import AclSettings
 from starling_common.http.server import PublicHttp
+from starling_common.kafka.access.deploy import AclSettings
 from starling_common.settings import Cassandra, Http, Kafka, LinkKeys, SchemaRegistry, SecretKeys, ServiceSettings, TraceSettings
 from starling_common.verify import VerifySettings
 from starling_delivery.settings import CampaignWebhook, Email, EmailSettings, FeedSettings, KitSettings, Push, Sms
@@ -141,7 +141,7 @@ SECTIONS: Final = (
     Section("Replay", f"`python -m starling_spark.jobs.replay`. {_LAKE}", ReplaySettings, (LakeSettings,)),
     Section("Reprocessing", f"`python -m starling_spark.jobs.reprocess`. {_LAKE}", ReprocessSettings, (LakeSettings,)),
     Section("Deploy step", "`python -m starling_common.deploy`.", DeploySettings, ()),
-    Section("Rights at the broker", "`python -m starling_common.deploy_acls`.", AclSettings, ()),
+    Section("Rights at the broker", "`python -m starling_common.kafka.access.deploy`.", AclSettings, ()),
     Section(
         "Check of an installation", "`python -m starling_common.verify`, which `helm test` runs.", VerifySettings, (DeploySettings,)
     ),

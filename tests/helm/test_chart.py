@@ -18,11 +18,11 @@ from starling_api.settings import ApiSettings
 from starling_audience.supervisor import JOIN_SECONDS
 from starling_broadcaster.writer import TRANSACTION_MS as BROADCAST_MS
 from starling_common.deploy import DeploySettings
-from starling_common.deploy_acls import AclSettings
 from starling_common.http.outbound import addresses
-from starling_common.kafka.access import load_services
+from starling_common.kafka.access.deploy import AclSettings
+from starling_common.kafka.access.rights import load_services
 from starling_common.kafka.topics import load_catalogue
-from starling_common.sealing import Sealer
+from starling_common.security.sealing import Sealer
 from starling_common.settings import Cassandra
 from starling_common.verify import VerifySettings
 from starling_delivery.feeds.journal import TRANSACTION_MS as FEED_MS
@@ -247,7 +247,7 @@ def test_the_deploy_step_creates_the_rights_before_the_topics_if_asked(monkeypat
     values = {"kafka": OWN_USERS["kafka"] | {"acls": acls}}
     [pod] = [one for one in workloads(rendered(values, "everything")) if one.component == "deploy"]
     [container] = pod.spec["initContainers"]
-    assert container["command"][-1] == "starling_common.deploy_acls"
+    assert container["command"][-1] == "starling_common.kafka.access.deploy"
     given = {one["name"]: one.get("value", one.get("valueFrom", {}).get("secretKeyRef")) for one in container["env"]}
     assert given["STARLING_KAFKA__SASL_PASSWORD"] == {"name": "kafka-root", "key": "password"}
     for name, value in given.items():

@@ -24,8 +24,8 @@ from starling_api.lists.store import CassandraLists
 from starling_api.settings import ApiSettings
 from starling_cli.catalog import load, product_of
 from starling_common.cassandra.database import Database
-from starling_common.sealing import Place as SecretPlace
-from starling_common.sealing import Sealer
+from starling_common.security.sealing import Place as SecretPlace
+from starling_common.security.sealing import Sealer
 from starling_common.settings import Cassandra
 from starling_common.telemetry.metrics import Metrics
 from starling_common.testing import eventually, free_port, own_keyspace

@@ -650,7 +650,7 @@ spec:
     - name: acls
       image: {{ include "starling.component.image" . | quote }}
       imagePullPolicy: {{ .root.Values.image.pullPolicy }}
-      command: [tini, --, python, -m, starling_common.deploy_acls]
+      command: [tini, --, python, -m, starling_common.kafka.access.deploy]
       securityContext: {{- include "starling.component.securityContext" . | nindent 8 }}
       env:
         {{- range $variable, $value := include "starling.connectionEnvironment" (include "starling.acls.root" .root | fromYaml) | fromYaml }}

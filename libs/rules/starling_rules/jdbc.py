@@ -45,7 +45,7 @@ class JdbcSource(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_onl
 
 
 def password_place(workspace: str, key: str) -> tuple[str, str, str]:
-    """Return the place of the password of an import, as `starling_common.sealing.Place` has it."""
+    """Return the place of the password of an import, as `starling_common.security.sealing.Place` has it."""
     return workspace, f"import/{key}", "jdbc/password"
 
 

@@ -7,7 +7,7 @@ import sys
 from starling_api.definitions.publisher import SERVICE
 from starling_api.settings import ApiSettings
 from starling_api.wiring import build_api
-from starling_common.kafka.access_check import await_access, needs_of
+from starling_common.kafka.access.check import await_access, needs_of
 from starling_common.telemetry.logs import configure_logs
 
 

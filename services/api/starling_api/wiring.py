@@ -64,13 +64,13 @@ from starling_api.users.read_models import CassandraAudience
 from starling_api.webhooks.sender import WebhookSender
 from starling_common.cassandra.database import Database
 from starling_common.cassandra.sessions import DatabaseUnavailable
-from starling_common.clusters import check_topic
 from starling_common.http.rate_limits import Rate
 from starling_common.http.server import ConnectionCap, http_server
 from starling_common.kafka.clients import BrokerUnavailable
+from starling_common.kafka.clusters import check_topic
 from starling_common.kafka.followed_topic import FollowedTopic
 from starling_common.kafka.topics import MEMBERSHIP, OUTCOMES, load_catalogue, stage
-from starling_common.sealing import CURE, Sealer
+from starling_common.security.sealing import CURE, Sealer
 from starling_common.telemetry.logs import log
 from starling_common.telemetry.metrics import Metrics
 from starling_common.time.instants import wall_clock_micros, wall_clock_ms

@@ -6,7 +6,7 @@ from threading import Thread
 
 from starling_audience.settings import SERVICE, AudienceSettings
 from starling_audience.wiring import build_process
-from starling_common.kafka.access_check import await_access, needs_of
+from starling_common.kafka.access.check import await_access, needs_of
 from starling_common.telemetry.logs import configure_logs
 
 

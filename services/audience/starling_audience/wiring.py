@@ -29,7 +29,7 @@ from starling_common.failpoints.ending import Ending
 from starling_common.kafka.followed_topic import FollowedTopic
 from starling_common.kafka.topics import CONSENT, DELIVERY_DEFINITIONS, load_catalogue
 from starling_common.records.definitions import definitions_fold
-from starling_common.sealing import CURE, Sealer
+from starling_common.security.sealing import CURE, Sealer
 from starling_common.telemetry.health import Degraded, HealthServer
 from starling_common.telemetry.logs import log
 from starling_common.telemetry.metrics import Metrics

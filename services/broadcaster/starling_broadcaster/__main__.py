@@ -6,7 +6,7 @@ from threading import Thread
 
 from starling_broadcaster.settings import STAGE, BroadcasterSettings
 from starling_broadcaster.wiring import build_process
-from starling_common.kafka.access_check import await_access, needs_of
+from starling_common.kafka.access.check import await_access, needs_of
 from starling_common.telemetry.logs import configure_logs
 
 

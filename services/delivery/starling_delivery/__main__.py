@@ -4,7 +4,7 @@ import asyncio
 import os
 import sys
 
-from starling_common.kafka.access_check import await_access
+from starling_common.kafka.access.check import await_access
 from starling_common.telemetry.logs import configure_logs, log
 from starling_delivery.channels import CHANNELS
 from starling_delivery.feeds.wiring import build_feeds

@@ -8,8 +8,8 @@ from pydantic import AnyHttpUrl, BaseModel, ConfigDict, Field, model_validator
 
 from starling_campaigns.channels import FEED_CHANNELS, SENT_CHANNELS
 from starling_common.kafka import topics
-from starling_common.kafka.access_check import Needs, needs_of
-from starling_common.sealing import LINK_KEYS_SETTING, keys_of
+from starling_common.kafka.access.check import Needs, needs_of
+from starling_common.security.sealing import LINK_KEYS_SETTING, keys_of
 from starling_common.settings import GroupFailureSeconds, LinkKeys, SecretKeys, ServiceSettings, TraceSettings
 
 WEBHOOK: Final = "webhook"

@@ -6,7 +6,7 @@ from dataclasses import dataclass, field
 from typing import Any, Final, NamedTuple
 
 from starling_common.outcome import Done, Outcome, Refused
-from starling_common.sealing import Place, Sealer, Unreadable
+from starling_common.security.sealing import Place, Sealer, Unreadable
 from starling_common.wire import Record
 
 STANDARD: Final = "standard"

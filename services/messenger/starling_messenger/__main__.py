@@ -2,7 +2,7 @@
 
 import sys
 
-from starling_common.kafka.access_check import await_access, needs_of
+from starling_common.kafka.access.check import await_access, needs_of
 from starling_common.telemetry.logs import configure_logs
 from starling_messenger.settings import Settings
 from starling_messenger.wiring import open_service

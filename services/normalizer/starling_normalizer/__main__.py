@@ -2,7 +2,7 @@
 
 import sys
 
-from starling_common.kafka.access_check import await_access, needs_of
+from starling_common.kafka.access.check import await_access, needs_of
 from starling_common.telemetry.logs import configure_logs
 from starling_normalizer.settings import Settings
 from starling_normalizer.wiring import open_service

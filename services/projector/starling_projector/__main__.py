@@ -5,7 +5,7 @@ import signal
 import sys
 from threading import Thread
 
-from starling_common.kafka.access_check import await_access
+from starling_common.kafka.access.check import await_access
 from starling_common.telemetry.logs import configure_logs
 from starling_projector.settings import STAGE, ProjectorSettings
 from starling_projector.wiring import build_worker

@@ -4,7 +4,7 @@ from typing import Annotated
 
 from pydantic import Field
 
-from starling_common.kafka.access_check import Needs, needs_of
+from starling_common.kafka.access.check import Needs, needs_of
 from starling_common.kafka.topics import stage
 from starling_common.settings import Cassandra, GroupFailureSeconds, HistoryDays, ServiceSettings
 

@@ -4,7 +4,7 @@ import sys
 
 import uvloop
 
-from starling_common.kafka.access_check import await_access, needs_of
+from starling_common.kafka.access.check import await_access, needs_of
 from starling_common.telemetry.logs import configure_logs
 from starling_tracker.settings import Settings
 from starling_tracker.wiring import Service

@@ -5,7 +5,7 @@ from typing import Annotated, Self
 from pydantic import AnyHttpUrl, Field, model_validator
 
 from starling_common.http.server import PublicHttp
-from starling_common.sealing import LINK_KEYS_SETTING, keys_of
+from starling_common.security.sealing import LINK_KEYS_SETTING, keys_of
 from starling_common.settings import LinkKeys, SecretKeys, ServiceSettings
 
 

@@ -16,7 +16,7 @@ from starling_common.kafka.folded_topic import FoldedTopic
 from starling_common.kafka.topics import DELIVERY_DEFINITIONS, load_catalogue
 from starling_common.records.definitions import definitions_fold
 from starling_common.retries import retrying_async
-from starling_common.sealing import CURE, Sealer
+from starling_common.security.sealing import CURE, Sealer
 from starling_common.telemetry.health import Degraded
 from starling_common.telemetry.logs import log
 from starling_common.telemetry.metrics import Metrics

@@ -13,7 +13,7 @@ from confluent_kafka import Consumer, TopicPartition
 from starling_common.cassandra.database import Database
 from starling_common.kafka.clients import consumer_config
 from starling_common.kafka.topics import load_catalogue, stage
-from starling_common.sealing import new_key
+from starling_common.security.sealing import new_key
 from starling_common.settings import Cassandra
 from starling_common.testing import Service, eventually, own_keyspace, running
 from tests.conftest import Stack, until_the_last_of

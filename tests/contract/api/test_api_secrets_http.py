@@ -16,7 +16,7 @@ from starling_common.headers import headers_of
 from starling_common.kafka.clients import produce_and_wait, producer_config
 from starling_common.kafka.topic_range import read_topic
 from starling_common.kafka.topics import MEMBERSHIP
-from starling_common.sealing import new_key
+from starling_common.security.sealing import new_key
 from starling_common.settings import Cassandra
 from starling_common.testing import Service, eventually, free_port, running
 from starling_common.time.instants import wall_clock_micros

@@ -8,9 +8,9 @@ import pytest
 from confluent_kafka import Consumer, KafkaException, Producer, TopicPartition
 from confluent_kafka import Message as KafkaMessage
 
-from starling_common.clusters import TopicUnusable, check_topic, cluster_config
 from starling_common.headers import header, headers_of
 from starling_common.kafka.clients import producer_config
+from starling_common.kafka.clusters import TopicUnusable, check_topic, cluster_config
 from starling_delivery.channel import Again, Answer, Channel, Delivered, Message
 from starling_delivery.feeds.journal import Outgoing, RecordsRefused, written
 from starling_delivery.feeds.lane import Change

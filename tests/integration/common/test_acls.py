@@ -18,8 +18,8 @@ from confluent_kafka import OFFSET_BEGINNING, OFFSET_END, Consumer, KafkaExcepti
 from confluent_kafka.admin import AdminClient
 
 from starling_api.self_audit.stores import ProjectorPosition
-from starling_common.kafka.access import Operation, Principals, Resource, Right, Service, load_services
-from starling_common.kafka.acls import create, remove, rules_of
+from starling_common.kafka.access.acls import create, remove, rules_of
+from starling_common.kafka.access.rights import Operation, Principals, Resource, Right, Service, load_services
 from starling_common.kafka.clients import (
     PARTITION_EOF,
     BrokerUnavailable,
@@ -31,7 +31,7 @@ from starling_common.kafka.clients import (
 from starling_common.kafka.security import kafka_security
 from starling_common.kafka.topic_range import range_consumer, read_range, read_topic
 from starling_common.kafka.topics import load_catalogue
-from starling_common.sealing import parse_keys
+from starling_common.security.sealing import parse_keys
 from starling_common.testing import Service as Process
 from starling_common.testing import eventually, running
 from starling_demo.receiver import Receiver
@@ -512,8 +512,8 @@ def test_a_broker_that_does_not_let_the_user_administer_access_is_named_with_the
 
 def test_the_step_of_the_chart_does_the_same(secure: Secure) -> None:
     environment = secure.broker.with_password() | {"STARLING_ACLS_PRUNE": "true"}
-    done = run([sys.executable, "-m", "starling_common.deploy_acls"], environment)
+    done = run([sys.executable, "-m", "starling_common.kafka.access.deploy"], environment)
     assert (done.returncode, done.stdout) == (0, "0 created, 0 removed\n"), done.stderr
-    refused = run([sys.executable, "-m", "starling_common.deploy_acls"], secure.environment("deploy"))
+    refused = run([sys.executable, "-m", "starling_common.kafka.access.deploy"], secure.environment("deploy"))
     assert refused.returncode == 1
     assert "may not administer access" in refused.stderr

@@ -9,8 +9,8 @@ from contextlib import ExitStack, closing
 import httpx
 import pytest
 
-from starling_common.kafka.access_check import await_access, needs_of
-from starling_common.sealing import new_key
+from starling_common.kafka.access.check import await_access, needs_of
+from starling_common.security.sealing import new_key
 from starling_common.testing import Service, eventually, free_port, running
 from tests.conftest import Stack
 from tests.installed_services import SERVICES

@@ -17,7 +17,7 @@ from starling_cli.dead_letters import DeadLetters, ReplayFailed
 from starling_common.kafka.clients import produce_and_wait, producer_config
 from starling_common.kafka.topic_range import read_topic
 from starling_common.kafka.topics import CONSENT, DELIVERY, DELIVERY_DEFINITIONS, SUPPRESSIONS
-from starling_common.sealing import Place, Sealer, new_key, parse_keys
+from starling_common.security.sealing import Place, Sealer, new_key, parse_keys
 from starling_common.testing import Service, eventually, running
 from starling_common.values import record_key
 from starling_common.wire import Registry

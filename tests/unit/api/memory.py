@@ -53,7 +53,7 @@ from starling_common.kafka.clients import BrokerUnavailable
 from starling_common.kafka.topics import AUDIT
 from starling_common.outcome import Done
 from starling_common.records.credentials import Credentials, fold_credentials
-from starling_common.sealing import Sealer
+from starling_common.security.sealing import Sealer
 from starling_common.settings import Clock
 from starling_common.time.timezones import Timezones
 from starling_common.values import Workspace

@@ -13,7 +13,7 @@ from prometheus_client import CollectorRegistry
 from starling_api.app import build_app
 from starling_api.ports import TopicCheck, no_topic
 from starling_api.webhooks.sender import WebhookSender
-from starling_common.clusters import TopicUnusable
+from starling_common.kafka.clusters import TopicUnusable
 from starling_common.telemetry.metrics import Metrics
 from tests.campaign_documents import campaign
 from tests.contract.delivery.endpoint import Endpoint, answering

@@ -7,8 +7,8 @@ import pytest
 
 from starling_api.definitions.vault import Vault
 from starling_api.imports.imports import ImportFileRow, Imports, RejectRow
-from starling_common.sealing import Place as SecretPlace
-from starling_common.sealing import Sealer
+from starling_common.security.sealing import Place as SecretPlace
+from starling_common.security.sealing import Sealer
 from tests.unit.api.calls import call
 from tests.unit.api.memory import World
 

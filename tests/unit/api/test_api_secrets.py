@@ -12,7 +12,7 @@ from starling_api.definitions.kinds.kinds import SEGMENTS, TARGETS, WEBHOOKS
 from starling_api.definitions.vault import Vault
 from starling_api.http.errors import SecretUnreadable
 from starling_common.kafka.clients import BrokerUnavailable
-from starling_common.sealing import Sealer
+from starling_common.security.sealing import Sealer
 from starling_common.time.instants import format_instant
 from tests.unit.api.calls import call
 from tests.unit.api.memory import AUTHOR, World

@@ -11,7 +11,7 @@ from starling_audience.adapters.adapter import AudienceRequest
 from starling_audience.changes import Change
 from starling_audience.definitions import AudienceTarget, Definitions, fold_definition
 from starling_common.outcome import Done
-from starling_common.sealing import Sealer
+from starling_common.security.sealing import Sealer
 
 SECRET = "whsec_MDEyMzQ1Njc4OTAxMjM0NTY3ODkwMTIz"
 BRAZE: Mapping[str, Any] = {

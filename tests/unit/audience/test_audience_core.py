@@ -15,7 +15,7 @@ from starling_audience.positions import Committed, Ends, Plan, metadata_of, plan
 from starling_audience.stores.read_model import KnownUser, Membership
 from starling_common.kafka.topics import AUDIENCE_RETRY, CONSENT, MEMBERSHIP, MEMBERSHIP_STATE
 from starling_common.outcome import Refused
-from starling_common.sealing import Place, Sealer, parse_keys
+from starling_common.security.sealing import Place, Sealer, parse_keys
 from tests.unit.audience.making import BRAZE, EVERY, HTTP, META, definition, definitions, target
 
 

@@ -12,7 +12,7 @@ from typer.testing import CliRunner
 from starling_cli.app import build_app, options_first
 from starling_cli.commands.common import REMOTE_TOKEN, REMOTE_URL, api_at
 from starling_cli.commands.remote import event_types, traits
-from starling_common.sealing import parse_keys
+from starling_common.security.sealing import parse_keys
 from starling_local.errors import NotPossible
 from starling_local.instance import NoInstanceError
 

@@ -6,8 +6,8 @@ from typing import Any
 
 import pytest
 
-from starling_common.kafka.access import Operation, Principals, Resource, Right, chosen, load_services, services_of
-from starling_common.kafka.access_check import needs_of
+from starling_common.kafka.access.check import needs_of
+from starling_common.kafka.access.rights import Operation, Principals, Resource, Right, chosen, load_services, services_of
 from starling_common.kafka.topics import Catalogue, Stage, load_catalogue
 
 ROOT = Path(__file__).parents[3]

@@ -6,7 +6,7 @@ from pathlib import Path
 import pytest
 
 from starling_campaigns.definitions.targets.field import SEALED as MARK
-from starling_common.sealing import SEALED, KeyMissing, Place, Sealer, Unreadable, is_sealed, new_key, parse_keys
+from starling_common.security.sealing import SEALED, KeyMissing, Place, Sealer, Unreadable, is_sealed, new_key, parse_keys
 from starling_common.settings import SecretKeys
 
 OLD, NEW = b"o" * 32, b"n" * 32

@@ -7,7 +7,7 @@ from pydantic import ValidationError
 from pydantic_settings import BaseSettings, SettingsError
 
 from starling_common.deploy import DeploySettings
-from starling_common.deploy_acls import AclSettings
+from starling_common.kafka.access.deploy import AclSettings
 from starling_common.verify import VerifySettings
 from starling_scaler.settings import ScalerSettings
 from starling_spark.lost_input import LostInputSettings

@@ -10,7 +10,7 @@ from confluent_kafka import Consumer, TopicPartition
 from prometheus_client import CollectorRegistry
 
 from starling_common.outcome import Refused
-from starling_common.sealing import Sealer
+from starling_common.security.sealing import Sealer
 from starling_common.telemetry.metrics import Metrics
 from starling_delivery.agents import Agent, Input
 from starling_delivery.channel import Answer, Channel, Delivered, Message

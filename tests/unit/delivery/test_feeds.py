@@ -8,7 +8,7 @@ import pytest
 from prometheus_client import CollectorRegistry
 
 from starling_common.outcome import Done, Refused
-from starling_common.sealing import Place, Sealer
+from starling_common.security.sealing import Place, Sealer
 from starling_common.telemetry.metrics import Metrics
 from starling_common.values import record_key
 from starling_delivery.channel import Again, Answer, Delivered, Gone, Impossible, Unknown

@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from starling_common.sealing import Place, Sealer
+from starling_common.security.sealing import Place, Sealer
 from starling_common.time.instants import wall_clock_ms
 from starling_delivery.policy import Step
 from starling_delivery.targets import Targets

@@ -5,7 +5,7 @@ from pathlib import Path
 import pytest
 from pydantic import SecretStr
 
-from starling_common.sealing import parse_keys
+from starling_common.security.sealing import parse_keys
 from starling_local.instance import Options
 from starling_local.java import Java
 from starling_local.ports import Ports

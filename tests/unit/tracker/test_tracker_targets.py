@@ -9,7 +9,7 @@ import pytest
 from cryptography.hazmat.primitives.serialization import Encoding
 
 from starling_common.outcome import Done, Refused
-from starling_common.sealing import Place, Sealer
+from starling_common.security.sealing import Place, Sealer
 from starling_tracker.callbacks.certificates import Certificates, NotReached
 from starling_tracker.callbacks.report import Unauthorised
 from starling_tracker.callbacks.targets import CallbackTargets, Provider, TargetKey, fold_target

@@ -9,7 +9,7 @@ from typing import Any, Final, NamedTuple
 import yaml
 from rich.table import Table
 
-from starling_common.kafka.access import Operation, Principals, Resource, Right, Service
+from starling_common.kafka.access.rights import Operation, Principals, Resource, Right, Service
 
 _OPTIONS: Final = {Resource.TOPIC: "--topic", Resource.GROUP: "--group", Resource.TRANSACTIONAL_ID: "--transactional-id"}
 _STRIMZI_RESOURCES: Final = {Resource.TOPIC: "topic", Resource.GROUP: "group", Resource.TRANSACTIONAL_ID: "transactionalId"}

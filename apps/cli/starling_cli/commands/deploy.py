@@ -10,8 +10,8 @@ from confluent_kafka.admin import AdminClient
 
 from starling_cli.acls.formats import Strimzi, document, kafka_acls, strimzi, table
 from starling_cli.commands.common import print_line, print_table
-from starling_common.kafka.access import PRINCIPAL, Principals, Service, chosen, load_services
-from starling_common.kafka.acls import AclsFailed, create, difference, remove
+from starling_common.kafka.access.acls import AclsFailed, create, difference, remove
+from starling_common.kafka.access.rights import PRINCIPAL, Principals, Service, chosen, load_services
 from starling_common.kafka.security import connection_config
 from starling_common.kafka.topics import load_catalogue
 from starling_local.errors import NotPossible, UserError

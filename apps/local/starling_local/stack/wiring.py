@@ -5,7 +5,7 @@ import sys
 from collections.abc import Mapping
 from pathlib import Path
 
-from starling_common.sealing import new_key
+from starling_common.security.sealing import new_key
 from starling_local.instance import Options, write_atomically
 from starling_local.java import Java
 from starling_local.runtime import BUNDLES, fetch

@@ -11,8 +11,8 @@ from cassandra.query import dict_factory
 
 from starling_common.failures import InstallationFailure
 from starling_common.schemas import schema_directory
+from starling_common.security.tls import tls_context
 from starling_common.settings import Cassandra
-from starling_common.tls import tls_context
 
 _TABLE: Final = re.compile(r"CREATE TABLE IF NOT EXISTS (\w+)")
 

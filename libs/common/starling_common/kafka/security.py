@@ -13,8 +13,8 @@ from typing import Any, Final
 from pydantic import SecretStr
 from pydantic_settings import BaseSettings
 
+from starling_common.security.tls import tls_context
 from starling_common.settings import FROM_ENVIRONMENT, KafkaSecurity, SaslMechanism
-from starling_common.tls import tls_context
 
 _LOGIN_MODULES: Final = {
     SaslMechanism.PLAIN: "org.apache.kafka.common.security.plain.PlainLoginModule",

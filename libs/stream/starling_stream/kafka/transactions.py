@@ -10,7 +10,7 @@ from typing import Any, Final, NamedTuple
 from confluent_kafka import KafkaError, KafkaException, Message, Producer, TopicPartition
 
 from starling_common.failures import InstallationFailure, is_of_installation
-from starling_common.kafka.access_check import cure, is_refused
+from starling_common.kafka.access.check import cure, is_refused
 from starling_common.kafka.clients import RECORD_REFUSED, producer_config
 from starling_common.telemetry.logs import log
 from starling_common.time.instants import record_timestamp_ms, wall_clock_ms

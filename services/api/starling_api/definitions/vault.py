@@ -10,7 +10,7 @@ from typing import Any, Final
 from starling_api.definitions.kinds.kind import Document, Kind
 from starling_api.definitions.webhook_fields import MASK, PREVIOUS
 from starling_api.http.errors import SecretsKeyMissing, SecretUnreadable
-from starling_common.sealing import SEALED, KeyMissing, Place, Sealer, Unreadable, is_sealed
+from starling_common.security.sealing import SEALED, KeyMissing, Place, Sealer, Unreadable, is_sealed
 from starling_segments import DefinitionRefused, FieldError
 
 Path = tuple[str, ...]

@@ -4,7 +4,7 @@ import re
 from collections.abc import Mapping
 from typing import Any, Final
 
-from starling_common.sealing import is_sealed
+from starling_common.security.sealing import is_sealed
 from starling_common.time.instants import format_instant
 from starling_segments import FieldError
 

@@ -17,7 +17,7 @@ from starling_api.http.errors import (
     SecretsKeyMissing,
 )
 from starling_api.http.pagination import PageOf, cut
-from starling_common.sealing import KeyMissing, Place, Sealer, Unreadable, is_sealed
+from starling_common.security.sealing import KeyMissing, Place, Sealer, Unreadable, is_sealed
 from starling_common.time.instants import format_instant
 from starling_common.time.timezones import DEFAULT
 from starling_rules.imports import (

@@ -11,7 +11,7 @@ from starling_api.jobs.wiring import submitter_of
 from starling_api.settings import ApiSettings
 from starling_common.cassandra.database import Database
 from starling_common.cassandra.sessions import DatabaseUnavailable
-from starling_common.sealing import Sealer
+from starling_common.security.sealing import Sealer
 from starling_common.telemetry.logs import log
 from starling_common.telemetry.metrics import Metrics
 from starling_common.time.instants import wall_clock_ms

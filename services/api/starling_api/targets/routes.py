@@ -18,8 +18,8 @@ from starling_api.http.problems import problems
 from starling_api.targets.example import RENDERERS, advice, example_request, refuse_without_test
 from starling_api.targets.models import TargetModel, TargetTestModel
 from starling_api.webhooks.routes import MOST_WORKSPACES, RATE
-from starling_common.clusters import TopicUnusable
 from starling_common.http.rate_limits import Buckets
+from starling_common.kafka.clusters import TopicUnusable
 from starling_common.time.instants import wall_clock_ms
 
 _PATH: Final = "/v1/targets"

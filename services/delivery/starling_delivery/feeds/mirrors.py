@@ -13,10 +13,10 @@ from typing import Any, Final
 
 from confluent_kafka import KafkaError, Producer
 
-from starling_common.clusters import check_topic, cluster_config
 from starling_common.failures import POISON, poison
 from starling_common.headers import Headers, header, headers_of
 from starling_common.kafka.clients import producer_config
+from starling_common.kafka.clusters import check_topic, cluster_config
 from starling_common.outcome import Refused
 from starling_common.records.membership_json import membership_json
 from starling_delivery.feeds.journal import Journal, Outgoing, RecordsRefused, written

@@ -20,7 +20,7 @@ from starling_common.kafka.folded_topic import FoldedTopic
 from starling_common.kafka.group_requests import GroupAddress, GroupRequests
 from starling_common.records.definitions import definitions_fold
 from starling_common.retries import retrying
-from starling_common.sealing import CURE, Sealer
+from starling_common.security.sealing import CURE, Sealer
 from starling_common.telemetry.health import Degraded, HealthServer
 from starling_common.telemetry.logs import log
 from starling_common.telemetry.metrics import Metrics

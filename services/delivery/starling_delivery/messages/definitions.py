@@ -11,7 +11,7 @@ from starling_campaigns.definitions.triggers import BroadcastTrigger
 from starling_common.cassandra.read_models import ARCHIVED, CAMPAIGN, DISABLED, TARGET
 from starling_common.outcome import Done, Outcome, Refused
 from starling_common.records.definitions import DISABLED_FIELDS, status_after
-from starling_common.sealing import Sealer, opened
+from starling_common.security.sealing import Sealer, opened
 from starling_common.wire import Record
 from starling_delivery.targets import Batching
 from starling_segments import DefinitionRefused

@@ -4,7 +4,7 @@ from typing import Final, TypeVar
 
 from starling_common.kafka.clients import bounded_queue, consumer_config, gathering_fetches
 from starling_common.kafka.folded_topic import Fold, FoldedTopic
-from starling_common.sealing import CURE, Sealer
+from starling_common.security.sealing import CURE, Sealer
 from starling_common.telemetry.logs import log
 from starling_common.wire import Registry
 from starling_delivery.settings import KitSettings

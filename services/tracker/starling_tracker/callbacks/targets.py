@@ -9,7 +9,7 @@ from typing import Any, Final, NamedTuple
 from starling_common.cassandra.read_models import ARCHIVED, TARGET
 from starling_common.outcome import Done, Outcome, Refused
 from starling_common.records.definitions import status_after
-from starling_common.sealing import Place, Sealer, Unreadable
+from starling_common.security.sealing import Place, Sealer, Unreadable
 from starling_common.wire import Record
 
 _EMAIL: Final = "email"

@@ -10,8 +10,8 @@ from py4j.protocol import Py4JJavaError
 from pyspark import RDD
 from pyspark.sql import SparkSession
 
-from starling_common.sealing import Place as SecretPlace
-from starling_common.sealing import Sealer, Unreadable
+from starling_common.security.sealing import Place as SecretPlace
+from starling_common.security.sealing import Sealer, Unreadable
 from starling_common.telemetry.logs import log
 from starling_common.time.instants import wall_clock_ms
 from starling_rules.imports import DONE, FAILED, RUNNING, WAITING, ImportRequest

@@ -4,7 +4,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 
 from starling_common.cassandra.database import Database
-from starling_common.sealing import Sealer
+from starling_common.security.sealing import Sealer
 from starling_spark.jobs.imports.job import Databases, ImportJob, Outputs
 from starling_spark.jobs.imports.sending import Target
 from starling_spark.jobs.imports.settings import ImportSettings, api_tokens, drivers, write_keys

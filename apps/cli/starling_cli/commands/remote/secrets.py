@@ -7,7 +7,7 @@ from typing import Annotated
 import typer
 
 from starling_cli.commands.common import DataDir, api_at, print_error, print_line
-from starling_common.sealing import new_key
+from starling_common.security.sealing import new_key
 from starling_local.errors import FAILED, NotPossible
 
 secrets_app = typer.Typer(

@@ -11,7 +11,7 @@ from starling_api.definitions.webhook_fields import without_expired_secret
 from starling_api.http.errors import Archived, SecretsKeyMissing, SecretUnreadable
 from starling_api.ports import DefinitionReader, NowMicros
 from starling_common.cassandra.read_models import ARCHIVED
-from starling_common.sealing import KeyMissing
+from starling_common.security.sealing import KeyMissing
 
 ROTATION_MICROS: Final = 10_000_000
 """Time after which a rotation of the key begins no further definition, so that its request ends before clients give up."""

@@ -8,7 +8,7 @@ from starling_api.definitions.kinds.kind import Document
 from starling_api.definitions.kinds.reading import finish, key_errors, label_errors, labels_of, object_of, unknown_field_errors
 from starling_api.definitions.webhook_fields import batch_errors, format_errors, header_errors, rate_errors, stored_fields
 from starling_common.http.web_address import parse_web_address
-from starling_common.sealing import is_sealed
+from starling_common.security.sealing import is_sealed
 from starling_segments import FieldError, Known
 from starling_segments.parse.document import LABELS
 

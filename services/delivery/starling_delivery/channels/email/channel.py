@@ -13,7 +13,7 @@ from aiosmtplib import SMTP, SMTPDataError, SMTPException, SMTPRecipientRefused,
 
 from starling_common.http.outbound.addresses import AddressRefused
 from starling_common.http.outbound.lookups import Lookups
-from starling_common.tls import tls_context
+from starling_common.security.tls import tls_context
 from starling_delivery.channel import AT_MOST_ONCE, Again, Answer, Bounced, Delivered, Impossible, Message, Park, Unknown
 from starling_delivery.channels.email.callbacks import provider_headers
 from starling_delivery.channels.email.connections import Connection, Connections, Guard

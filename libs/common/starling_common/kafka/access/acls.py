@@ -9,7 +9,7 @@ from confluent_kafka.admin._acl import AclBinding, AclBindingFilter, AclOperatio
 from confluent_kafka.admin._resource import ResourcePatternType, ResourceType
 
 from starling_common.failures import InstallationFailure
-from starling_common.kafka.access import Operation, Principals, Resource, Right, Service
+from starling_common.kafka.access.rights import Operation, Principals, Resource, Right, Service
 
 _TIMEOUT_SECONDS: Final = 30.0
 _RESOURCES: Final = {

@@ -16,7 +16,7 @@ from confluent_kafka.admin import AdminClient
 from confluent_kafka.admin._acl import AclOperation
 from prometheus_client import CollectorRegistry
 
-from starling_common.kafka.access import Operation, Resource, load_services
+from starling_common.kafka.access.rights import Operation, Resource, load_services
 from starling_common.kafka.clients import committed, consumer_config
 from starling_common.kafka.security import connection_config, handshake_failure, kafka_security
 from starling_common.kafka.topics import load_catalogue

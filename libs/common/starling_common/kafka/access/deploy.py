@@ -1,4 +1,4 @@
-"""Edge: the rights of the services at the broker, created before the deploy step: `python -m starling_common.deploy_acls`.
+"""Edge: the rights of the services at the broker, created before the deploy step: `python -m starling_common.kafka.access.deploy`.
 
 Its user administers access to the broker: one of `super.users`, or one with DESCRIBE and ALTER on the cluster.
 `starling deploy acls` does the same at a terminal, and prints the rights in other forms.
@@ -11,8 +11,8 @@ from confluent_kafka.admin import AdminClient
 from pydantic import Field
 from pydantic_settings import BaseSettings
 
-from starling_common.kafka.access import PRINCIPAL, Principals, load_services
-from starling_common.kafka.acls import AclsFailed, create, difference, remove
+from starling_common.kafka.access.acls import AclsFailed, create, difference, remove
+from starling_common.kafka.access.rights import PRINCIPAL, Principals, load_services
 from starling_common.kafka.security import connection_config
 from starling_common.kafka.topics import load_catalogue
 from starling_common.settings import FROM_ENVIRONMENT, Kafka
