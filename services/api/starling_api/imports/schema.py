@@ -32,7 +32,7 @@ _IMPORT: Final[Schema] = {
         "additionalProperties": {"type": "string", "pattern": r"^(properties|traits|product)\.[^.]+$"},
         "description": "Column -> field, such as properties.revenue; null: all others, by their names",
     },
-    "delimiter": {"type": "string", "minLength": 1, "maxLength": 1, "description": "Of CSV"},
+    "delimiter": {"type": "string", "minLength": 1, "maxLength": 1, "description": "Delimiter of a CSV file"},
     "max_rejects": {
         "type": "integer",
         "minimum": 0,

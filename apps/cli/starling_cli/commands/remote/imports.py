@@ -56,7 +56,7 @@ imports_app.command(_HISTORY)(import_file)
 
 Key = Annotated[str, typer.Argument(metavar="ID", help="Key of the import, as `run` and `list` print it.")]
 Wait = Annotated[bool, typer.Option("--wait", help="Wait until the import has ended; exit 1 if it failed or rejected rows.")]
-Timeout = Annotated[str | None, typer.Option("--timeout", help="With --wait: time to wait, such as 60s or 30m. Default: no end.")]
+Timeout = Annotated[str | None, typer.Option("--timeout", help="With --wait: time to wait, such as 60s or 30m. Default: no limit.")]
 AsJson = Annotated[bool, typer.Option("--json", help="Print JSON.")]
 Source = Annotated[
     str,
@@ -90,7 +90,7 @@ Mappings = Annotated[
     ),
 ]
 Form = Annotated[Literal["csv", "parquet", "jsonl"] | None, typer.Option("--format", help="Default: by the ending of the file.")]
-Delimiter = Annotated[str | None, typer.Option(metavar="CHARACTER", help="Of CSV. Default: a comma.")]
+Delimiter = Annotated[str | None, typer.Option(metavar="CHARACTER", help="Delimiter of a CSV file. Default: a comma.")]
 MaxRejects = Annotated[
     int | None, typer.Option(metavar="N", help="Rejected rows of a file above which it is stopped. Default: 10,000.")
 ]

@@ -52,7 +52,7 @@ def run_trait(
     key: Annotated[str, typer.Argument(metavar="KEY", help="Key of a computed trait in SQL.")],
     wait: Annotated[bool, typer.Option("--wait", help="Wait until the run has ended; exit 1 if it was refused or failed.")] = False,
     timeout: Annotated[
-        str | None, typer.Option("--timeout", help="With --wait: time to wait, such as 60s or 30m. Default: no end.")
+        str | None, typer.Option("--timeout", help="With --wait: time to wait, such as 60s or 30m. Default: no limit.")
     ] = None,
     data_dir: DataDir = None,
 ) -> None:
