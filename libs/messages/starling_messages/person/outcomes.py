@@ -1,4 +1,4 @@
-"""Pure core: the outcomes of messages: their reports, the goals that are reached, and the messages that nobody reports."""
+"""Pure core: the outcomes of messages: their reports, the goals that are reached, and the messages without a report."""
 
 from typing import Final
 

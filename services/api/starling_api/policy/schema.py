@@ -54,7 +54,7 @@ def policy_body() -> Schema:
 
 
 def _policy_fields() -> dict[str, Schema]:
-    cap = {
+    cap: dict[str, Schema] = {
         "limit": {"type": "integer", "minimum": 0, "maximum": MAX_CAP_LIMIT},
         "per": _DURATION,
         "channels": _KEYS,
@@ -108,13 +108,13 @@ def _message_fields() -> dict[str, Schema]:
 
 def _user_fields() -> dict[str, Schema]:
     """Return what is known of the user."""
-    consent = {"channel": KEY, "purpose": KEY, "granted": {"type": "boolean"}, "at": _INSTANT}
-    suppression = {
+    consent: dict[str, Schema] = {"channel": KEY, "purpose": KEY, "granted": {"type": "boolean"}, "at": _INSTANT}
+    suppression: dict[str, Schema] = {
         "channel": KEY,
         "address": {"type": "string", "minLength": 1, "maxLength": MAX_ADDRESS_CHARACTERS},
         "reason": {"enum": [*SUPPRESSION_KINDS]},
     }
-    message = {
+    message: dict[str, Schema] = {
         "at": _INSTANT,
         "channel": KEY,
         "purpose": KEY,
