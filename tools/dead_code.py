@@ -96,7 +96,7 @@ ALLOWED: Final[Mapping[str, str]] = {
     "testing.py:key_of": "for tests of the services behind ingest",
     "operands.py:log_errors": "re2 reads it",
     "operands.py:max_mem": "re2 reads it",
-    "wiring.py:total_tokens": "anyio reads it",
+    "process.py:total_tokens": "anyio reads it",
     "test_api_app.py:total_tokens": "anyio reads it",
     "liveness.py:makefile": "http.client calls it",
     "paths.py:regex": "starlette reads it",

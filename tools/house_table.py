@@ -8,7 +8,7 @@ import ast
 import re
 import sys
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Final, NamedTuple
 
@@ -31,35 +31,42 @@ class Largest(NamedTuple):
         return f"{self.size} (`{self.name}`)"
 
 
+def product(root: Path) -> dict[str, str]:
+    """Return path -> text of each module of the product in a checkout."""
+    paths = [path for path in sources(root) if path.startswith(PRODUCT) and "/starling_" in path]
+    return {path: (root / path).read_text() for path in paths}
+
+
 def measurements(root: Path) -> dict[str, str]:
     """Return measurement -> value of a checkout."""
-    paths = [path for path in sources(root) if path.startswith(PRODUCT) and "/starling_" in path]
-    texts = {path: (root / path).read_text() for path in paths}
-    modules = [Largest(count, name) for name, count in _modules(paths).items()]
-    functions = [one for path, text in texts.items() for one in _functions(path, ast.parse(text))]
+    texts = product(root)
+    packages, found = modules(texts), functions(texts)
     files = [Largest(text.count("\n"), path) for path, text in texts.items()]
     return {
-        "packages": str(len(modules)),
-        "modules of the largest package": str(max(modules)),
-        "packages of more than 12 modules": str(sum(one.size > 12 for one in modules)),
+        "packages": str(len(packages)),
+        "modules of the largest package": str(max(packages)),
+        "packages of more than 12 modules": str(sum(one.size > 12 for one in packages)),
         "files of an event's longest way: a service, the stream layer": _ways(root),
         "retired words": str(sum(1 for path in checked_files(root) for _ in violations(path, (root / path).read_text()))),
-        "lines of the largest function": str(max(functions)),
-        "functions of more than 40 lines": str(sum(one.size > 40 for one in functions)),
+        "lines of the largest function": str(max(found)),
+        "functions of more than 40 lines": str(sum(one.size > 40 for one in found)),
         "lines of the largest file": str(max(files)),
         "lines of the product": f"{sum(one.size for one in files):,}",
     }
 
 
-def _modules(paths: Sequence[str]) -> Counter[str]:
-    """Return directory -> number of its modules, `__init__.py` not included."""
-    return Counter(str(Path(path).parent) for path in paths if not path.endswith("__init__.py"))
+def modules(texts: Mapping[str, str]) -> list[Largest]:
+    """Return each package with the number of its modules, `__init__.py` not included. `texts`: path -> text."""
+    counted = Counter(str(Path(path).parent) for path in texts if not path.endswith("__init__.py"))
+    return [Largest(count, name) for name, count in counted.items()]
 
 
-def _functions(path: str, tree: ast.Module) -> list[Largest]:
+def functions(texts: Mapping[str, str]) -> list[Largest]:
+    """Return each function with the number of its lines. `texts`: path -> text."""
     return [
         Largest((node.end_lineno or node.lineno) - node.lineno + 1, f"{path}:{node.name}")
-        for node in ast.walk(tree)
+        for path, text in texts.items()
+        for node in ast.walk(ast.parse(text))
         if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef)
     ]
 
