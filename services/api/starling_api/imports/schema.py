@@ -32,7 +32,7 @@ _IMPORT: Final[Schema] = {
         "additionalProperties": {"type": "string", "pattern": r"^(properties|traits|product)\.[^.]+$"},
         "description": "Column -> field, such as properties.revenue; null: all others, by their names",
     },
-    "delimiter": {"type": "string", "minLength": 1, "maxLength": 1, "description": "Delimiter of a CSV file"},
+    "delimiter": {"type": "string", "minLength": 1, "maxLength": 1, "description": "Delimiter of CSV"},
     "max_rejects": {
         "type": "integer",
         "minimum": 0,
@@ -50,7 +50,7 @@ _IMPORT: Final[Schema] = {
 }
 _JDBC: Final[Schema] = {
     "user": {**_TEXT, "description": "User of the database, with the right to read only"},
-    "password": {"type": ["string", "null"], "writeOnly": True, "description": "It is stored encrypted, and shown as ***"},
+    "password": {"type": ["string", "null"], "writeOnly": True, "description": "Stored encrypted, shown as ***"},
     "table": {"type": ["string", "null"], "description": "Table, such as crm.customers; or give query"},
     "query": {"type": ["string", "null"], "description": "One SELECT without a semicolon; or give table"},
     "mode": {"enum": ["full", "cursor"], "description": "full: all rows, of which new and changed ones are sent"},
