@@ -41,6 +41,7 @@ SHARES: Final = (0.25, 0.5, 0.75)
 PROBES_PER_SECOND: Final = 5
 PROBE_EVENT: Final = "Probe Sent"
 GROUP: Final = "starling-profiles"
+WORKER_DAEMON: Final = "starling_spark.session.worker_daemon"
 PATIENCE_SECONDS: Final = 1_800.0
 GRAPH: Final = Path("out/spark/added_trait.svg")
 
@@ -176,11 +177,12 @@ class Bench:
         return found
 
     def worker_mb(self) -> float:
-        """Return the greatest resident memory of a Python worker."""
+        """Return the greatest resident memory of a Python worker, with the pages that it shares with its daemon."""
         sizes = [0]
         for process in psutil.Process(self.job.pid).children(recursive=True):
             try:
-                sizes += [process.memory_info().rss] if any("worker_daemon" in word for word in process.cmdline()) else []
+                # The command line of the JVM has the name of the module too, as a setting of Spark.
+                sizes += [process.memory_info().rss] if process.cmdline()[1:3] == ["-m", WORKER_DAEMON] else []
             except psutil.Error:
                 continue
         return round(max(sizes) / 1e6)
