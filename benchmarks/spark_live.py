@@ -1,17 +1,22 @@
 """Computed traits while events flow: time from an event to its value at three rates, and while a trait is added. Prints JSON.
 
     PYTHONPATH=. python benchmarks/spark_live.py [--events 1000000] [--users 100000] [--seconds 60] [--small] [--write]
+    PYTHONPATH=. python benchmarks/spark_live.py --soak MINUTES [--write]
 
 A history is loaded, and the job `profiles` starts with 50 traits and reads it; its rate is the highest one held. Then events
 come at 25, 50 and 75 % of that rate. Five probes a second are of new users. The clock of a probe starts before its event is
 handed to the client, and stops when a consumer has its value. At last a trait is added at the lowest rate: the job reads the
 history again beside the live events. The trait counts as active with its first value of a probe. A graph is written to
 out/spark/added_trait.svg.
+
+`--soak` sends events at the lowest rate for that many minutes instead, and compares the memory of the Python workers in the last
+third of the time with that in the second third.
 """
 
 import argparse
 import json
 import os
+import statistics
 import sys
 import tempfile
 import threading
@@ -41,6 +46,7 @@ SHARES: Final = (0.25, 0.5, 0.75)
 PROBES_PER_SECOND: Final = 5
 PROBE_EVENT: Final = "Probe Sent"
 GROUP: Final = "starling-profiles"
+SOAK_SLICE_SECONDS: Final = 20.0
 WORKER_DAEMON: Final = "starling_spark.session.worker_daemon"
 PATIENCE_SECONDS: Final = 1_800.0
 GRAPH: Final = Path("out/spark/added_trait.svg")
@@ -231,6 +237,26 @@ class Bench:
             "largest_python_worker_mb": self.worker_mb(),
         }
 
+    def soak(self, rate: float, minutes: float) -> dict[str, Any]:
+        """Send events at a rate; return the memory of the largest Python worker, sampled between slices of 20 s."""
+        sizes: list[float] = []
+        ends, sent = time.monotonic() + minutes * 60, self.load.count
+        while time.monotonic() < ends:
+            self.load.run(rate, SOAK_SLICE_SECONDS)
+            self.job.check()
+            sizes.append(self.worker_mb())
+        self.settle()
+        third = len(sizes) // 3
+        middle, last = (statistics.median(sizes[start : start + third]) for start in (third, len(sizes) - third))
+        return {
+            "minutes": minutes,
+            "events_per_second": round((self.load.count - sent) / (minutes * 60)),
+            "python_worker_mb": sizes,
+            "second_third_median_mb": middle,
+            "last_third_median_mb": last,
+            "growth": round(last / middle - 1, 4),
+        }
+
     def added(self, rate: float, seconds: float) -> dict[str, Any]:
         """Add a trait during load; return the time until it is active, and the latencies of another trait until then."""
         known, started = set(self.load.sent), time.monotonic()
@@ -286,6 +312,13 @@ def draw(started: float, added_at: float, active_at: float, latencies: dict[floa
     GRAPH.write_text(chart("A trait is added while events flow", [panel], marks))
 
 
+def soak_rows(soak: dict[str, Any]) -> Iterator[goals.Row]:
+    most = max(soak["python_worker_mb"])
+    yield goals.Row(f"Python worker in {soak['minutes']:g} minutes, at most", f"{most} MB", "<= 256 MB", most <= 256)
+    growth = soak["growth"]
+    yield goals.Row("  last third relative to the second", f"{growth:+.1%}", "within 2 %", abs(growth) <= 0.02)
+
+
 def rows(result: dict[str, Any]) -> Iterator[goals.Row]:
     """Yield the rows of the table. The goals are for 20,000 events/s on an idle machine."""
     for share, one in result["live"].items():
@@ -307,7 +340,9 @@ def rows(result: dict[str, Any]) -> Iterator[goals.Row]:
     yield goals.Row("  event to value of another trait meanwhile, p99", f"{p99} s", "<= 10 s", p99 <= 10)
 
 
-def measure(made: Stack, directory: Path, events: int, users: int, seconds: float) -> dict[str, Any]:
+def measure(made: Stack, directory: Path, asked: argparse.Namespace) -> dict[str, Any]:
+    """Load the history, start the job and measure what was asked for."""
+    events, users, seconds = asked.events, asked.users, asked.seconds
     shop.USERS = users
     names = (shop.WIDE_NAMES, shop.WIDE_WEIGHTS)
     load(made, BEHAVIOUR, shop.behaviour(events, 1, shop.FIRST_MS, DAYS * shop.DAY_MS, names))
@@ -317,6 +352,8 @@ def measure(made: Stack, directory: Path, events: int, users: int, seconds: floa
     try:
         held = bench.read_history(events)
         print(f"history: {held:,.0f} events/s", flush=True)
+        if asked.soak:
+            return {"history_events_per_second": round(held), "soak": bench.soak(held * SHARES[0], asked.soak)}
         live = {}
         for share in SHARES:
             live[str(share)] = bench.at_rate(held * share, seconds)
@@ -332,6 +369,7 @@ def main() -> None:
     parser.add_argument("--events", type=int, default=1_000_000, help="of the history")
     parser.add_argument("--users", type=int, default=100_000)
     parser.add_argument("--seconds", type=float, default=60.0, help="of the measurement at each rate")
+    parser.add_argument("--soak", type=float, metavar="MINUTES", help="measure memory over this time instead of latencies")
     parser.add_argument("--small", action="store_true", help="so light that it is over in minutes; not representative")
     parser.add_argument("--write", action="store_true", help="keep the result in benchmarks/results/spark_live.json")
     asked = parser.parse_args()
@@ -339,7 +377,7 @@ def main() -> None:
         asked.events, asked.users, asked.seconds, asked.write = 50_000, 5_000, 10.0, False
     before = round(os.getloadavg()[1], 1)
     with tempfile.TemporaryDirectory(dir="/var/tmp") as directory, stack(Path(directory) / "stack") as made:
-        found = measure(made, Path(directory), asked.events, asked.users, asked.seconds)
+        found = measure(made, Path(directory), asked)
     result = {
         "benchmark": "spark_live",
         "cores": os.cpu_count(),
@@ -351,9 +389,9 @@ def main() -> None:
         **found,
     }
     print(json.dumps(result, indent=1))
-    print(goals.as_text(list(rows(result))))
+    print(goals.as_text(list(soak_rows(result["soak"]) if asked.soak else rows(result))))
     if asked.write:
-        keep("spark_live", result)
+        keep("spark_soak" if asked.soak else "spark_live", result)
 
 
 if __name__ == "__main__":

@@ -38,7 +38,8 @@ ROOT = Path(__file__).resolve().parents[2]
 RESULTS = ROOT / "benchmarks" / "results" / "platform.json"
 WRITE_KEY, TOKEN = "local-write-key", "local-admin-token"
 PATIENCE = "900s"
-TWO_OF_EACH = [f"{service}=2" for service in ("normalizer", "segmenter", "projector", "delivery")]
+SCALED = ("normalizer", "segmenter", "projector", "delivery")
+TWO_OF_EACH, FOUR_OF_EACH = ([f"{service}={workers}" for service in SCALED] for workers in (2, 4))
 MATRIX: tuple[Mapping[str, Any], ...] = (
     {"segments": 20, "changes": 1.0, "freshness": True},
     {"segments": 20, "changes": 0.2},
@@ -46,9 +47,9 @@ MATRIX: tuple[Mapping[str, Any], ...] = (
     {"segments": 100, "changes": 1.0},
     {"segments": 1_000, "changes": 1.0, "users": 10_000, "events": 40_000, "warm_up_events": 40_000},
     {"segments": 20, "changes": 1.0, "scale": TWO_OF_EACH},
+    {"segments": 20, "changes": 1.0, "scale": FOUR_OF_EACH},
 )
-"""The cases of the table. Two workers of each stage are the most that two cores can show. With 1,000 segments an event changes
-about 23 memberships, so fewer events take as long."""
+"""The cases of the table. With 1,000 segments an event changes about 23 memberships, so fewer events take as long."""
 
 
 HISTORY = ROOT / "benchmarks" / "results" / "history.json"
