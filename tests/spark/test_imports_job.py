@@ -12,8 +12,11 @@ from typing import Any
 import msgspec
 import psutil
 import psycopg
+import pyarrow as pa
 import pytest
 from prometheus_client import CollectorRegistry
+from pydantic import SecretStr
+from pyiceberg.catalog import load_catalog
 from pyspark.sql import SparkSession
 
 from starling_api.imports.imports import Imports as ApiImports
@@ -32,6 +35,7 @@ from starling_common.testing import eventually, free_port, own_keyspace
 from starling_common.testing import running as service_running
 from starling_common.time.instants import wall_clock_ms
 from starling_common.wire import Registry
+from starling_local.nessie import WAREHOUSE, ObjectStore, nessie
 from starling_local.postgres import USER, PostgresServer, postgres
 from starling_local.runtime import runtime_jars
 from starling_rules.iceberg import IcebergSource
@@ -43,10 +47,13 @@ from starling_spark.jobs.imports.sources.iceberg import IcebergAccess
 from starling_spark.jobs.imports.sources.jdbc import SHIPPED, JdbcAccess
 from starling_spark.jobs.imports.sources.reading import SourceUnavailable
 from starling_spark.jobs.imports.store import ImportStore, Place, Progress
+from starling_spark.lakehouse.iceberg import iceberg_config
+from starling_spark.lakehouse.settings import LakeSettings
 from starling_spark.lineage.runs import OFF, Lineage
 from tests.conftest import Stack
 from tests.integration.ingest.edge_process import EdgeProcess, records, running
 from tests.lineage_receiver import places, rows_of, sent_lineage
+from tests.s3_server import ACCESS_KEY, BUCKET, REGION, SECRET_KEY, s3_server
 from tests.spark.conftest import spark_settings
 
 TRACK = "ingest.track"
@@ -795,6 +802,86 @@ def test_a_killed_job_goes_on_with_the_snapshot_of_an_iceberg_table(spark: Spark
     found = imports.items(IDENTIFY)
     assert {one["user_id"] for one in found} == {str(id_) for id_ in range(ROWS)}
     assert len({one["message_id"] for one in found}) == ROWS
+
+
+@pytest.mark.long
+def test_an_iceberg_table_of_a_catalog_in_postgresql(
+    spark: SparkSession, imports: Imports, server: PostgresServer, tmp_path: Path
+) -> None:
+    catalog = {"type": "jdbc", "uri": f"jdbc:postgresql://127.0.0.1:{server.port}/postgres", "jdbc.user": USER}
+    settings = LakeSettings(
+        **spark_settings(tmp_path).model_dump() | {"lake_warehouse": str(tmp_path / "warehouse")},
+        lake_catalog=catalog,
+        lake_catalog_secrets={"jdbc.password": SecretStr(PASSWORD)},
+    )
+    session = spark.newSession()
+    for name, value in iceberg_config(settings).items():
+        if name.startswith("spark.sql.catalog."):
+            session.conf.set(name, value)
+    table = LakeTable(session, "id string, plan string")
+    table.sql("INSERT INTO {t} VALUES ('ann', 'free'), ('bob', 'pro')")
+    place = table.request(imports)
+    assert done(imports, session, place, iceberg=table.access) == (2, 2, 0)
+    imports.again(place)
+    assert done(imports, session, place, iceberg=table.access) == (0, 0, 0)
+    table.sql("UPDATE {t} SET plan = 'pro' WHERE id = 'ann'")
+    imports.again(place)
+    assert done(imports, session, place, iceberg=table.access) == (2, 1, 0)
+    missing = imports.request("missing", f"iceberg:{table.namespace}.none", format="iceberg", kind="traits", event=None)
+    assert imports.job(session, iceberg=table.access).run(lambda: False) == {FAILED: 1}
+    assert "there is no such table in the catalog" in str(imports.state(missing)[1])
+    traits = [(one["user_id"], json.loads(one["item"])["traits"]) for one in imports.items(IDENTIFY)]
+    assert sorted(traits, key=str) == [("ann", {"plan": "free"}), ("ann", {"plan": "pro"}), ("bob", {"plan": "pro"})]
+
+
+@pytest.mark.long
+@pytest.mark.timeout(3_600)
+def test_an_iceberg_table_of_a_catalog_service(imports: Imports, tmp_path: Path) -> None:
+    """The whole job in a process of its own, with the jar of the object store. Another client has written the table."""
+    jars = (*runtime_jars("spark"), *runtime_jars("iceberg"), *runtime_jars("iceberg-aws"))
+    with s3_server(tmp_path / "s3") as s3:
+        store = ObjectStore(s3.endpoint, REGION, ACCESS_KEY, SECRET_KEY, f"s3://{BUCKET}/crm")
+        with nessie(store) as service:
+            secrets = {"token": service.token, "s3.access-key-id": ACCESS_KEY, "s3.secret-access-key": SECRET_KEY}
+            catalog = load_catalog("crm", type="rest", uri=service.uri, warehouse=WAREHOUSE, **secrets)
+            catalog.create_namespace("crm")
+            rows = pa.table({"id": ["ann", "bob"], "plan": ["free", "pro"]})
+            table = catalog.create_table("crm.customers", rows.schema)
+            table.append(rows)
+            place = imports.request(
+                "crm", "iceberg:crm.customers", format="iceberg", kind="traits", event=None, user_column="id", id_column="id"
+            )
+            environment = {
+                **os.environ, **imports.environment(), "STARLING_INSTANCE_ID": "imports",
+                "STARLING_SPARK_JARS": os.pathsep.join(map(str, jars)),
+                "STARLING_LAKE_WAREHOUSE": WAREHOUSE,
+                "STARLING_LAKE_CATALOG": json.dumps({"type": "rest", "uri": service.uri}),
+                "STARLING_LAKE_CATALOG_SECRETS": json.dumps(secrets),
+                "STARLING_IMPORTS_ICEBERG_TABLES": "crm",
+            }  # fmt: skip
+
+            def ran(**more: str) -> tuple[int, int, int]:
+                command = [sys.executable, "-m", "starling_spark.jobs.imports"]
+                found = subprocess.run(command, env=environment | more, capture_output=True, text=True, timeout=600, check=False)
+                assert found.returncode == 0, found.stderr
+                assert not any(secret in found.stdout + found.stderr for secret in secrets.values())
+                progress = imports.store.progress(place).values()
+                return tuple(sum(getattr(one, name) for one in progress) for name in ("rows_done", "accepted", "rejected"))  # type: ignore[return-value]
+
+            assert ran() == (2, 2, 0)
+            assert imports.state(place) == (DONE, None)
+            imports.again(place)
+            assert ran() == (0, 0, 0)
+            table.overwrite(pa.table({"id": ["ann", "cid"], "plan": ["pro", "free"]}))
+            imports.again(place)
+            assert ran() == (3, 3, 0)  # two rows, and one that is gone
+            imports.again(place)
+            ran(STARLING_LAKE_CATALOG_SECRETS=json.dumps(secrets | {"token": "wrong"}))
+            state, message = imports.state(place)
+    assert state == FAILED
+    assert str(message).startswith("iceberg:crm.customers: the catalog refuses: "), message
+    sent = {(one["user_id"], json.loads(one["item"])["traits"]["plan"]) for one in imports.items(IDENTIFY)}
+    assert sent == {("ann", "free"), ("ann", "pro"), ("bob", None), ("bob", "pro"), ("cid", "free")}
 
 
 @pytest.mark.long

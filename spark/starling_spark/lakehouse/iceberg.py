@@ -374,7 +374,10 @@ class Lake:
         return {} if self.spark.conf.get(f"spark.sql.catalog.{CATALOG}.type", None) == "hadoop" else COMPRESSED
 
     def _load(self, table: str) -> Any:
-        return self._java().spark.Spark3Util.loadIcebergTable(self.spark._jsparkSession, self.name(table))  # noqa: SLF001 - as below
+        session: Any = self.spark._jsparkSession  # noqa: SLF001 - as below
+        # Iceberg takes Spark's own catalog if this one cannot be opened, and its error then hides the reason.
+        session.sessionState().catalogManager().catalog(CATALOG)
+        return self._java().spark.Spark3Util.loadIcebergTable(session, self.name(table))
 
     def _cached_tables(self) -> Any:
         """Return Iceberg's `SparkTableCache`, in which its writer finds a table by a name of ours.
