@@ -41,7 +41,7 @@ from starling_local.postgres import PostgresServer, postgres
 from starling_spark.jobs.exports.definition import ExportDefinition
 from starling_spark.jobs.exports.job import ExportJob, Exports
 from starling_spark.jobs.exports.sources import exported, source_of
-from starling_spark.jobs.exports.store import RunRow
+from starling_spark.jobs.exports.store import RunRow, RunStore
 from starling_spark.jobs.lake.batches import LakeWriter, Source
 from starling_spark.kafka.sources import kafka_records
 from starling_spark.lakehouse.iceberg import Lake, iceberg_config
@@ -56,10 +56,15 @@ LEAST_RATES: Final = {"postgres": 20_000, "opensearch": 5_000}
 """The goals in rows/s."""
 MOST_SHARE: Final = 0.3
 """The goal of Parquet: the processor time of a row relative to reading and decoding it."""
+ORPHAN_HOURS: Final = 24.0
 PROFILED_ROWS: Final = 20_000
 SHOWN_FUNCTIONS: Final = 5
 SECRET: Final = "benchmark"  # noqa: S105 - of a server that is deleted at the end
-NEVER: Final = lambda: False  # noqa: E731
+
+
+def never() -> bool:
+    """No one stops the job."""
+    return False
 
 
 class Destinations:
@@ -137,16 +142,20 @@ class Rig:
         self._create(sink, name, job)
         try:
             before, began = cpu_seconds(), time.monotonic()
-            ended = job.run([name], NEVER)[name]
+            ended = job.run([name], never)[name]
             seconds, cpu = time.monotonic() - began, {part: value - before[part] for part, value in cpu_seconds().items()}
             if ended is None or (ended.state, ended.accepted) != ("done", count):
                 raise RuntimeError(f"not {count} rows were exported: {ended}")
             began = time.monotonic()
-            again = job.run([name], NEVER)[name]
+            again = job.run([name], never)[name]
             return Ran(seconds, cpu, time.monotonic() - began, 0 if again is None else again.accepted)
         finally:
             self._places.remove(sink, name)
-            job.maintain(24.0)  # as the command does after a run
+
+    def maintain(self) -> None:
+        """Compact the tables with the runs, which the command does after each run."""
+        for lake in {lake.namespace: lake for lake, _ in self._lakes.values()}.values():
+            RunStore(self._spark, lake).maintain(ORPHAN_HOURS)
 
     def slowest(self, sink: str) -> list[str]:
         """Return the functions of the sink that take most time, each with its share, by a profile in this process."""
@@ -168,7 +177,7 @@ class Rig:
         return Exports({name: self._places.definition(sink, name)}, passwords, self._brokers)
 
     def _create(self, sink: str, name: str, job: ExportJob) -> None:
-        failed: RunRow | None = job.run([name], NEVER)[name] if sink in LEAST_RATES else None
+        failed: RunRow | None = job.run([name], never)[name] if sink in LEAST_RATES else None
         self._places.create(sink, name, "" if failed is None else failed.message or "")
 
 
@@ -233,8 +242,8 @@ class Sizes(NamedTuple):
     rounds: int
 
 
-def measure(made: Stack, directory: Path, sinks: Sequence[str], sizes: Sizes) -> dict[str, Any]:
-    """Rounds interleaved, medians; the first of each warms up."""
+def measure(made: Stack, directory: Path, sinks: Sequence[str], sizes: Sizes) -> dict[str, dict[str, Any]]:
+    """Return the figures of each sink. Rounds interleaved, medians; the first of each warms up."""
     found = settings(made, directory)
     events = shop.behaviour(sizes.events, 1, shop.FIRST_MS, DAYS * shop.DAY_MS, (shop.WIDE_NAMES, shop.WIDE_WEIGHTS))
     with ExitStack() as closing:
@@ -257,9 +266,14 @@ def measure(made: Stack, directory: Path, sinks: Sequence[str], sizes: Sizes) ->
             for sink in sinks:
                 exports[sink].append(rig.export(sink, number))
                 print(f"round {number}: {sink}: {exports[sink][-1]}", flush=True)
+            rig.maintain()
         read = rates(sizes.events, reads[1:])
-        figures = {sink: sink_figures(rig.rows(sink), ran[1:], read) for sink, ran in exports.items()}
-        return {"read_and_decode": read, **{sink: one | {"slowest": rig.slowest(sink)} for sink, one in figures.items()}}
+        return {
+            sink: {"rounds": sizes.rounds, "read_and_decode": read}
+            | sink_figures(rig.rows(sink), ran[1:], read)
+            | {"slowest": rig.slowest(sink)}
+            for sink, ran in exports.items()
+        }
 
 
 def sink_figures(rows: int, rounds: Sequence[Ran], read: Mapping[str, float]) -> dict[str, Any]:
@@ -280,12 +294,12 @@ def sink_figures(rows: int, rounds: Sequence[Ran], read: Mapping[str, float]) ->
     }
 
 
-def table_rows(result: Mapping[str, Any]) -> Iterator[goals.Row]:
+def table_rows(found: Mapping[str, Mapping[str, Any]]) -> Iterator[goals.Row]:
     """Yield the rows of the table. The share of time of each function follows if a goal is missed."""
-    read = result["read_and_decode"]
+    read = next(iter(found.values()))["read_and_decode"]
     yield goals.Row("read and decode alone", f"{read['events_per_second']:>9,}/s  {read['cpu_us_an_event']} CPU-µs")
-    for sink in (sink for sink in SINKS if sink in result):
-        one, least = result[sink], LEAST_RATES.get(sink)
+    for sink, one in found.items():
+        least = LEAST_RATES.get(sink)
         rate, share = one["rows_per_second"], one["to_read_and_decode_by_cpu_seconds"]
         met = {"rate": None if least is None else rate >= least, "share": share <= MOST_SHARE if sink == "parquet" else None}
         figure = f"{rate:>9,}/s  {one['cpu_us_a_row']} CPU-µs"
@@ -321,10 +335,10 @@ def main() -> None:
     before = round(os.getloadavg()[1], 1)
     with tempfile.TemporaryDirectory(dir="/var/tmp") as scratch, stack(Path(scratch) / "stack") as made:
         found = measure(made, Path(scratch), asked.only, sizes)
-    head = {"benchmark": "spark_sinks", "cores": os.cpu_count(), "rounds": sizes.rounds, "load_average_5m_before": before}
-    result = head | found
+    parts = {sink: {"load_average_5m_before": before} | one for sink, one in found.items()}
+    result = {"benchmark": "spark_sinks", "cores": os.cpu_count(), **parts}
     print(json.dumps(result, indent=1))
-    print(goals.as_text(table_rows(result)))
+    print(goals.as_text(table_rows(found)))
     if asked.write and not asked.small:
         keep("spark_sinks", kept("spark_sinks") | result)
 
