@@ -24,11 +24,11 @@ from pathlib import Path
 from typing import Any, Final, NamedTuple
 
 import httpx
-import psutil
 import psycopg
 from common import goals, shop
 from common.bench import PARTITIONS, Stack, add_topics, keep, kept, remove_topics, stack
 from common.segmenting import load
+from common.spark_cpu import Meter
 from pydantic import SecretStr
 from pyspark.sql import DataFrame, SparkSession
 from spark_lake import TABLE, settings
@@ -112,7 +112,7 @@ class Destinations:
 
 
 class Ran(NamedTuple):
-    """An export, and its repetition. `cpu`: seconds by part (`cpu_seconds`)."""
+    """An export, and its repetition. `cpu`: seconds by part (`spark_cpu.PARTS`)."""
 
     seconds: float
     cpu: Mapping[str, float]
@@ -121,10 +121,13 @@ class Ran(NamedTuple):
 
 
 class Rig:
-    """Exports from one session."""
+    """Exports from one session. `lakes`: the lake of each sink, and its number of rows."""
 
-    def __init__(self, spark: SparkSession, lakes: Mapping[str, tuple[Lake, int]], places: Destinations, brokers: str) -> None:
+    def __init__(
+        self, spark: SparkSession, meter: Meter, lakes: Mapping[str, tuple[Lake, int]], places: Destinations, brokers: str
+    ) -> None:
         self._spark = spark
+        self._meter = meter
         self._lakes = lakes
         self._places = places
         self._brokers = brokers
@@ -141,9 +144,9 @@ class Rig:
         job = ExportJob(self._spark, lake, exports)
         self._create(sink, name, job)
         try:
-            before, began = cpu_seconds(), time.monotonic()
+            before, began = self._meter.seconds(), time.monotonic()
             ended = job.run([name], never)[name]
-            seconds, cpu = time.monotonic() - began, {part: value - before[part] for part, value in cpu_seconds().items()}
+            seconds, cpu = time.monotonic() - began, since(before, self._meter)
             if ended is None or (ended.state, ended.accepted) != ("done", count):
                 raise RuntimeError(f"not {count} rows were exported: {ended}")
             began = time.monotonic()
@@ -190,32 +193,17 @@ def shares(stats: Any) -> list[str]:
     ]
 
 
-def cpu_seconds() -> dict[str, float]:
-    """Return user and system time so far: of Spark's JVM, its Python workers, this process (the driver), and all servers."""
-    this = psutil.Process()
-    found = {"jvm": 0.0, "python_workers": 0.0, "driver": _own(this), "servers": 0.0}
-    for child in this.children():
-        is_jvm = any("SparkSubmit" in word for word in child.cmdline())
-        below = sum(_own(one) + _ended(one) for one in child.children(recursive=True)) + _ended(child)
-        found["jvm" if is_jvm else "servers"] += _own(child)
-        found["python_workers" if is_jvm else "servers"] += below
-    return found
+def since(before: Mapping[str, float], meter: Meter) -> dict[str, float]:
+    """Return the processor time in seconds by part since an earlier reading of the meter."""
+    return {part: value - before[part] for part, value in meter.seconds().items()}
 
 
-def _own(process: psutil.Process) -> float:
-    try:
-        times = process.cpu_times()
-    except psutil.Error:  # it has ended, and its parent has its time
-        return 0.0
-    return float(times.user + times.system)
-
-
-def _ended(process: psutil.Process) -> float:
-    try:
-        times = process.cpu_times()
-    except psutil.Error:
-        return 0.0
-    return float(times.children_user + times.children_system)
+def read(bench: Bench, meter: Meter) -> Took:
+    """Read and decode the topic. `cpu_seconds`: of the JVM and its Python workers."""
+    before = meter.seconds()
+    took = bench.read(())
+    spent = since(before, meter)
+    return Took(took.seconds, spent["jvm"] + spent["python_workers"])
 
 
 def fill(spark: SparkSession, made: Stack, found: LakeSettings, namespace: str) -> Lake:
@@ -257,20 +245,21 @@ def measure(made: Stack, directory: Path, sinks: Sequence[str], sizes: Sizes) ->
         load(made, BEHAVIOUR, events)
         whole = (fill(spark, made, found, "whole"), sizes.events)
         lakes = {sink: part if sink == "opensearch" else whole for sink in sinks}
-        rig = Rig(spark, lakes, Destinations(made, directory / "files", database, node), made.brokers)
+        meter = closing.enter_context(Meter())
+        rig = Rig(spark, meter, lakes, Destinations(made, directory / "files", database, node), made.brokers)
         bench, reads = Bench(made, spark, Path(found.checkpoint_dir)), list[Took]()
         exports: dict[str, list[Ran]] = {sink: [] for sink in sinks}
         for number in range(sizes.rounds + 1):
-            reads.append(bench.read(()))
+            reads.append(read(bench, meter))
             print(f"round {number}: read and decode: {reads[-1]}", flush=True)
             for sink in sinks:
                 exports[sink].append(rig.export(sink, number))
                 print(f"round {number}: {sink}: {exports[sink][-1]}", flush=True)
             rig.maintain()
-        read = rates(sizes.events, reads[1:])
+        alone = rates(sizes.events, reads[1:])
         return {
-            sink: {"rounds": sizes.rounds, "read_and_decode": read}
-            | sink_figures(rig.rows(sink), ran[1:], read)
+            sink: {"rounds": sizes.rounds, "read_and_decode": alone}
+            | sink_figures(rig.rows(sink), ran[1:], alone)
             | {"slowest": rig.slowest(sink)}
             for sink, ran in exports.items()
         }

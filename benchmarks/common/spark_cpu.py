@@ -1,0 +1,85 @@
+"""The processor time of a session of Spark by part, also of workers that have ended."""
+
+import threading
+from types import TracebackType
+from typing import Final, Self
+
+import psutil
+
+PARTS: Final = ("jvm", "python_workers", "driver", "servers")
+_SECONDS: Final = 1.0
+"""Spark ends a worker that was idle for a minute, so no work is missed."""
+
+
+class Meter:
+    """Processor time of this process and of those below it, while the block lasts.
+
+    The daemon of Spark's Python workers ignores their end, so the system adds their time to no other process. A thread reads it.
+    """
+
+    def __init__(self) -> None:
+        self._workers: dict[psutil.Process, float] = {}
+        self._lock = threading.Lock()
+        self._stopping = threading.Event()
+        self._thread = threading.Thread(target=self._watch, daemon=True)
+
+    def __enter__(self) -> Self:
+        self._thread.start()
+        return self
+
+    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None) -> None:
+        self._stopping.set()
+        self._thread.join()
+
+    def seconds(self) -> dict[str, float]:
+        """Return user and system time so far by `PARTS`: Spark's JVM, its Python workers, this process, and all servers."""
+        this = psutil.Process()
+        found = dict.fromkeys(PARTS, 0.0) | {"driver": _own(this)}
+        for child in this.children():
+            if _is_jvm(child):
+                found["jvm"] += _own(child)
+            else:
+                found["servers"] += sum(_own(one) + _ended(one) for one in (child, *_below(child)))
+        return found | {"python_workers": self._of_workers()}
+
+    def _of_workers(self) -> float:
+        with self._lock:
+            for jvm in psutil.Process().children():
+                if _is_jvm(jvm):
+                    self._workers |= {worker: max(_own(worker), self._workers.get(worker, 0.0)) for worker in _below(jvm)}
+            return sum(self._workers.values())
+
+    def _watch(self) -> None:
+        while not self._stopping.wait(_SECONDS):
+            self._of_workers()
+
+
+def _is_jvm(process: psutil.Process) -> bool:
+    try:
+        return any("SparkSubmit" in word for word in process.cmdline())
+    except psutil.Error:
+        return False
+
+
+def _below(process: psutil.Process) -> list[psutil.Process]:
+    try:
+        return list(process.children(recursive=True))
+    except psutil.Error:
+        return []
+
+
+def _own(process: psutil.Process) -> float:
+    try:
+        times = process.cpu_times()
+    except psutil.Error:
+        return 0.0
+    return float(times.user + times.system)
+
+
+def _ended(process: psutil.Process) -> float:
+    """Return the time of its children that have ended."""
+    try:
+        times = process.cpu_times()
+    except psutil.Error:
+        return 0.0
+    return float(times.children_user + times.children_system)
