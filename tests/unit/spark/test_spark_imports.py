@@ -23,7 +23,16 @@ from starling_spark.jobs.imports.changes import ChangedRows, GoneMapper, GoneRow
 from starling_spark.jobs.imports.file_import import Sent, import_file
 from starling_spark.jobs.imports.job import ImportJob
 from starling_spark.jobs.imports.rows import ImportedRow, RejectedRow, RowMapper, UnusableFile
-from starling_spark.jobs.imports.sending import ListSender, ProductSender, Sender, Target, TargetRefused, TargetUnavailable, encoded
+from starling_spark.jobs.imports.sending import (
+    BATCH_BYTES,
+    ListSender,
+    ProductSender,
+    Sender,
+    Target,
+    TargetRefused,
+    TargetUnavailable,
+    encoded,
+)
 from starling_spark.jobs.imports.settings import api_tokens, drivers, write_keys
 from starling_spark.jobs.imports.sources.jdbc import cursor_text, greatest, rows_of_batches
 from starling_spark.jobs.imports.sources.reading import SourceUnavailable, found_files, rows_of
@@ -552,6 +561,46 @@ def test_a_change_that_was_not_acknowledged_is_sent_again_with_its_message_id() 
     assert run("free", []) == 0
     assert run("pro", []) == 0
     assert (ids[0] == ids[1], ids[2] == ids[3], len(set(ids))) == (True, True, 3)
+
+
+def test_many_changes_are_sent_by_requests_and_those_before_a_failure_are_not_sent_again() -> None:
+    known, sizes, away = Known(), list[int](), [False]
+
+    def send(rows: Sequence[ImportedRow], items: Sequence[bytes]) -> list[RejectedRow]:
+        assert sum(map(len, items)) <= BATCH_BYTES
+        if away[0] and len(sizes) == 2:
+            raise TargetUnavailable("away")
+        sizes.append(len(rows))
+        return [RejectedRow(row.number, "", "x", "r", "c") for row in rows if row.key == "u7"]
+
+    def run(rows: Sequence[ImportedRow]) -> Sent:
+        sizes.clear()
+        return ChangedRows(known, Place("acme", "crm"), send).send(rows, [encoded(row) for row in rows])
+
+    small = [ImportedRow(number, {"userId": f"u{number}", "traits": PRO}, f"u{number}") for number in range(1_200)]
+    away[0] = True
+    with pytest.raises(TargetUnavailable):
+        run(small)
+    away[0] = False
+    assert [row.row for row in run(small).rejected] == [7]
+    assert sizes == [201]  # and not the 999 rows that were acknowledged before
+    assert run(small).unchanged == 1_199
+    large = [row._replace(item={**row.item, "traits": {"note": "x" * 150_000}}) for row in small[:5]]
+    run(large)
+    assert sizes == [2, 2, 1]
+
+
+def test_a_key_that_occurs_twice_in_a_batch_is_one_row_with_two_changes() -> None:
+    known, ids = Known(), list[str]()
+
+    def send(_rows: Sequence[ImportedRow], items: Sequence[bytes]) -> list[RejectedRow]:
+        ids.extend(json.loads(item)["messageId"] for item in items)
+        return []
+
+    rows = [ImportedRow(number, {"userId": "ada", "traits": traits}, "ada") for number, traits in enumerate((PRO, FREE), 1)]
+    ChangedRows(known, Place("acme", "crm"), send).send(rows, [encoded(row) for row in rows])
+    assert len(set(ids)) == 2
+    assert [(row.version, row.sent) for row in known.rows.values()] == [(2, True)]
 
 
 class Crm:

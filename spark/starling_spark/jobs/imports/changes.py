@@ -2,12 +2,12 @@
 
 import hashlib
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from typing import Any, Final, Literal, Protocol, TypeAlias
+from typing import Any, Final, Literal, NamedTuple, Protocol, TypeAlias
 
 from starling_common.values import deterministic_id
 from starling_spark.jobs.imports.file_import import Sent
 from starling_spark.jobs.imports.rows import ImportedRow, RejectedRow, RowMapper
-from starling_spark.jobs.imports.sending import encoded
+from starling_spark.jobs.imports.sending import BATCH_BYTES, BATCH_ROWS, encoded
 from starling_spark.jobs.imports.sources.jdbc import cursor_text, greatest
 from starling_spark.jobs.imports.store import KnownRow, Place
 
@@ -43,27 +43,22 @@ class ChangedRows:
         self._seen_at_ms = seen_at_ms
 
     def send(self, rows: Sequence[ImportedRow], items: Sequence[bytes]) -> Sent:
-        """Send a batch. Raises: what the sender and the store raise."""
+        """Send a batch of any size. Raises: what the sender and the store raise; what was acknowledged before is stored then."""
         ids = [_hash(str(row.key).encode()) for row in rows]
-        stored: list[tuple[bytes, KnownRow]] = []
-        changed: list[tuple[ImportedRow, bytes, KnownRow]] = []
-        for row, item, id_, before in zip(rows, items, ids, self._known.known_rows(self._place, ids), strict=True):
+        known = dict(zip(ids, self._known.known_rows(self._place, ids), strict=True))
+        stored: dict[bytes, KnownRow] = {}
+        changed: list[_Change] = []
+        for row, item, id_ in zip(rows, items, ids, strict=True):
+            before = known[id_]
             after = self._after(row, _hash(item), before)
             if after != before:
-                stored.append((id_, after))
+                stored[id_] = known[id_] = after
             if not after.sent:
                 message_id = deterministic_id("import", *self._place, "row", row.key, after.version)
-                changed.append((row._replace(item={**row.item, "messageId": message_id}), id_, after))
-        self._known.set_rows(self._place, stored)
-        if not changed:
-            return Sent(unchanged=len(rows))
-        to_send = [row for row, _, _ in changed]
-        rejected = self._send(to_send, [encoded(row) for row in to_send])
-        # A rejected row is tried again in the next run.
-        numbers = {row.row for row in rejected}
-        done = [(id_, after._replace(sent=True)) for row, id_, after in changed if row.number not in numbers]
-        self._known.set_rows(self._place, done)
-        return Sent(rejected, len(rows) - len(changed))
+                made = row._replace(item={**row.item, "messageId": message_id})
+                changed.append(_Change(made, encoded(made), id_, after._replace(sent=True)))
+        self._known.set_rows(self._place, list(stored.items()))
+        return Sent(_send_changes(self._known, self._place, self._send, changed), len(rows) - len(changed))
 
     def keep(self, rejected: Sequence[RejectedRow]) -> None:
         """Mark rows that were read and rejected as present: a value that cannot be imported is no deletion."""
@@ -99,20 +94,20 @@ class GoneRows:
     def send(self, rows: Sequence[ImportedRow], _items: Sequence[bytes]) -> Sent:
         """Send a batch of `gone_row`. Raises: what the sender and the store raise."""
         ids = [bytes.fromhex(str(row.key)) for row in rows]
-        gone: list[tuple[ImportedRow, bytes, KnownRow]] = []
+        gone: list[_Change] = []
+        stored: list[tuple[bytes, KnownRow]] = []
         for row, id_, before in zip(rows, ids, self._known.known_rows(self._place, ids), strict=True):
             if before is not None:
                 version = before.version if before.digest == GONE else before.version + 1
                 message_id = deterministic_id("import", *self._place, "gone", row.key, version)
-                after = before._replace(version=version, digest=GONE, sent=False)
-                gone.append((row._replace(item={**row.item, "messageId": message_id}), id_, after))
-        self._known.set_rows(self._place, [(id_, after) for _, id_, after in gone])
-        to_send = [row for row, _, _ in gone if row.item.get("traits") != {}]
-        rejected = self._send(to_send, [encoded(row) for row in to_send]) if to_send else []
-        numbers = {row.row for row in rejected}
-        # The version stays, so that a row that returns has a message id of its own.
-        done = [(id_, KnownRow(after.version, GONE, sent=True)) for row, id_, after in gone if row.number not in numbers]
-        self._known.set_rows(self._place, done)
+                made = row._replace(item={**row.item, "messageId": message_id})
+                stored.append((id_, before._replace(version=version, digest=GONE, sent=False)))
+                # The version stays, so that a row that returns has a message id of its own.
+                gone.append(_Change(made, encoded(made), id_, KnownRow(version, GONE, sent=True)))
+        self._known.set_rows(self._place, stored)
+        to_send = [one for one in gone if one.row.item.get("traits") != {}]
+        rejected = _send_changes(self._known, self._place, self._send, to_send)
+        self._known.set_rows(self._place, [(one.id_, one.sent) for one in gone if one.row.item.get("traits") == {}])
         return Sent(rejected, len(rows) - len(to_send))
 
 
@@ -176,6 +171,44 @@ class CursorMapper:
             return row
         message_id = deterministic_id("import", *self._place, "cursor", row.key, position)
         return row._replace(item={**row.item, "messageId": message_id})
+
+
+class _Change(NamedTuple):
+    """A row to send, with its item. `sent`: what is stored once it is acknowledged."""
+
+    row: ImportedRow
+    item: bytes
+    id_: bytes
+    sent: KnownRow
+
+
+def _send_changes(known: KnownRows, place: Place, send: Send, changes: Sequence[_Change]) -> list[RejectedRow]:
+    """Send rows by requests of the size that a target takes; store which are acknowledged, also if a later request fails."""
+    rejected: list[RejectedRow] = []
+    done: dict[bytes, KnownRow] = {}
+    try:
+        for part in _requests(changes):
+            refused = send([one.row for one in part], [one.item for one in part])
+            rejected += refused
+            # A rejected row is tried again in the next run.
+            numbers = {row.row for row in refused}
+            done |= {one.id_: one.sent for one in part if one.row.number not in numbers}
+    finally:
+        known.set_rows(place, list(done.items()))
+    return rejected
+
+
+def _requests(changes: Sequence[_Change]) -> Iterator[list[_Change]]:
+    part: list[_Change] = []
+    size_bytes = 0
+    for one in changes:
+        if part and (len(part) == BATCH_ROWS or size_bytes + len(one.item) > BATCH_BYTES):
+            yield part
+            part, size_bytes = [], 0
+        part.append(one)
+        size_bytes += len(one.item) + 1
+    if part:
+        yield part
 
 
 def _hash(content: bytes) -> bytes:

@@ -12,6 +12,9 @@ from starling_spark.jobs.imports.store import Progress
 
 MAX_KEYS: Final = 2_000_000
 """Most ids that are compared within one file, by 8 bytes of hash. The normalizer drops later repetitions of a user."""
+CHANGES_ROWS: Final = 5_000
+"""Rows that are compared with what was sent of them. About twenty are in one bucket, which is read by one statement."""
+CHANGES_BYTES: Final = 4 * 2**20
 
 
 class Sent(NamedTuple):
@@ -88,7 +91,7 @@ def import_file(
     # The ids of the rows that were sent before a kill are needed to find their repetitions.
     found = rows(0 if request.id_column is not None else done)
     try:
-        for batch in _batches(_mapped(found, mapper, seen), done):
+        for batch in _batches(_mapped(found, mapper, seen), done, *_most(request)):
             if not log.is_running():
                 return progress
             sent = send(batch.rows, batch.items) if batch.rows else Sent()
@@ -130,7 +133,14 @@ def _mapped(
         yield row
 
 
-def _batches(rows: Iterator[ImportedRow | RejectedRow], done: int) -> Iterator[_Batch]:
+def _most(request: ImportRequest) -> tuple[int, int]:
+    """Return the most rows and bytes of a batch."""
+    if request.source is not None and request.source.mode == "full":
+        return CHANGES_ROWS, CHANGES_BYTES
+    return BATCH_ROWS, BATCH_BYTES
+
+
+def _batches(rows: Iterator[ImportedRow | RejectedRow], done: int, most_rows: int, most_bytes: int) -> Iterator[_Batch]:
     batch, damage = _Batch(), None
     while True:
         try:
@@ -142,11 +152,11 @@ def _batches(rows: Iterator[ImportedRow | RejectedRow], done: int) -> Iterator[_
         if _number(row) <= done:
             continue
         item = b"" if isinstance(row, RejectedRow) else encoded(row)
-        if batch.rows and batch.size_bytes + len(item) > BATCH_BYTES:
+        if batch.rows and batch.size_bytes + len(item) > most_bytes:
             yield batch
             batch = _Batch()
         batch.add(row, item)
-        if batch.count() >= BATCH_ROWS:
+        if batch.count() >= most_rows:
             yield batch
             batch = _Batch()
     if batch.count():

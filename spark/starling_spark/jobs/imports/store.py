@@ -3,12 +3,13 @@
 Every method may raise DatabaseUnavailable.
 """
 
+from collections import defaultdict
 from collections.abc import Iterator, Sequence
 from typing import Final, NamedTuple
 
 import msgspec
 
-from starling_common.cassandra.database import Database
+from starling_common.cassandra.database import Database, Write
 from starling_common.time.instants import wall_clock_ms
 from starling_rules.imports import RUNNING, WAITING, ImportRequest
 from starling_spark.jobs.imports.rows import RejectedRow
@@ -31,9 +32,9 @@ _REJECT: Final = (
 _FORGET: Final = "DELETE FROM {ks}.import_rejects WHERE workspace = ? AND key = ? AND file = ?"
 _FORGET_FILES: Final = "DELETE FROM {ks}.import_files WHERE workspace = ? AND key = ?"
 _FORGET_REJECTS: Final = "DELETE FROM {ks}.import_rejects WHERE workspace = ? AND key = ?"
-_ROW: Final = (
-    "SELECT version, digest, sent, seen_at_ms, user_id, traits FROM {ks}.import_source_rows "
-    "WHERE workspace = ? AND key = ? AND bucket = ? AND row_id = ?"
+_KNOWN: Final = (
+    "SELECT row_id, version, digest, sent, seen_at_ms, user_id, traits FROM {ks}.import_source_rows "
+    "WHERE workspace = ? AND key = ? AND bucket = ? AND row_id IN ?"
 )
 _SET_ROW: Final = (
     "INSERT INTO {ks}.import_source_rows (workspace, key, bucket, row_id, version, digest, sent, seen_at_ms, user_id, traits) "
@@ -136,12 +137,19 @@ class ImportStore:
 
     def known_rows(self, place: Place, ids: Sequence[bytes]) -> list[KnownRow | None]:
         """Return the rows as they were sent last, in the order of their ids; None for a new one."""
-        found = self._database.read_each(_ROW, [(*place, id_[0], id_) for id_ in ids])
-        return [KnownRow(**rows[0]) if rows else None for rows in found]
+        buckets: dict[int, dict[bytes, None]] = defaultdict(dict)
+        for id_ in ids:
+            buckets[id_[0]][id_] = None
+        found = self._database.read_each(_KNOWN, [(*place, bucket, list(own)) for bucket, own in buckets.items()])
+        known = {row.pop("row_id"): KnownRow(**row) for rows in found for row in rows}
+        return [known.get(id_) for id_ in ids]
 
     def set_rows(self, place: Place, rows: Sequence[tuple[bytes, KnownRow]]) -> None:
-        """Store rows by their ids."""
-        self._database.write_each(_SET_ROW, [(*place, id_[0], id_, *row) for id_, row in rows])
+        """Store rows by their ids, each once, by one batch for each bucket."""
+        buckets: dict[int, list[Write]] = defaultdict(list)
+        for id_, row in rows:
+            buckets[id_[0]].append((_SET_ROW, (*place, id_[0], id_, *row)))
+        self._database.write_batches(list(buckets.values()))
 
     def rows_of_bucket(self, place: Place, bucket: int) -> Iterator[tuple[bytes, KnownRow]]:
         """Yield the rows whose ids begin with a byte. Units: `bucket` from 0 to `BUCKETS` - 1."""
