@@ -27,6 +27,7 @@ from starling_spark.jobs.imports.sending import (
     BATCH_BYTES,
     ListSender,
     ProductSender,
+    RequestSize,
     Sender,
     Target,
     TargetRefused,
@@ -214,7 +215,7 @@ def test_a_file_with_a_wrong_header_fails_as_a_whole(tmp_path: Path, content: by
 def test_a_repetition_imports_nothing_twice_and_continues_after_the_progress(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(file_import, "BATCH_ROWS", 3)
+    monkeypatch.setattr(file_import, "request_size", lambda _: RequestSize(3))
     path = written(tmp_path, "user,sum\n" + "".join(f"u{n % 4},{n}\n" for n in range(10)))
     ingest = Ingest()
     imported(path, wanted(), ingest)
@@ -229,7 +230,7 @@ def test_a_repetition_imports_nothing_twice_and_continues_after_the_progress(
 
 
 def test_a_repeated_key_is_rejected_also_after_a_kill(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(file_import, "BATCH_ROWS", 2)
+    monkeypatch.setattr(file_import, "request_size", lambda _: RequestSize(2))
     path = written(tmp_path, "user,id\na,1\nb,2\nc,1\n,3\nd,\n")
     ingest = Ingest()
     imported(path, wanted(id_column="id"), ingest, Progress("1", 2, 2))
@@ -237,7 +238,7 @@ def test_a_repeated_key_is_rejected_also_after_a_kill(tmp_path: Path, monkeypatc
 
 
 def test_too_many_rejected_rows_stop_a_file(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(file_import, "BATCH_ROWS", 1)
+    monkeypatch.setattr(file_import, "request_size", lambda _: RequestSize(1))
     path = written(tmp_path, "user\n" + '""\n' * 5 + "a\n")
     ingest = Ingest()
     message = imported(path, wanted(max_rejects=2), ingest).message

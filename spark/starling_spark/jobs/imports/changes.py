@@ -7,11 +7,12 @@ from typing import Any, Final, Literal, NamedTuple, Protocol, TypeAlias
 from starling_common.values import deterministic_id
 from starling_spark.jobs.imports.file_import import Sent
 from starling_spark.jobs.imports.rows import ImportedRow, RejectedRow, RowMapper
-from starling_spark.jobs.imports.sending import BATCH_BYTES, BATCH_ROWS, encoded
+from starling_spark.jobs.imports.sending import RequestSize, encoded
 from starling_spark.jobs.imports.sources.jdbc import cursor_text, greatest
 from starling_spark.jobs.imports.store import KnownRow, Place
 
 _HASH_BYTES: Final = 16
+_SIZE: Final = RequestSize()
 GONE: Final = b""
 """The digest of a row that is gone. Every row differs from it."""
 Send: TypeAlias = Callable[[Sequence[ImportedRow], Sequence[bytes]], list[RejectedRow]]
@@ -28,6 +29,52 @@ class KnownRows(Protocol):
         """Store rows by their ids."""
 
 
+class _Change(NamedTuple):
+    """A row to send, with its item. `sent`: what is stored once it is acknowledged."""
+
+    row: ImportedRow
+    item: bytes
+    id_: bytes
+    sent: KnownRow
+
+
+class _ChangeSender:
+    """Sends changes by requests, and stores which are acknowledged. `size`: the most of one request."""
+
+    def __init__(self, known: KnownRows, place: Place, send: Send, size: RequestSize) -> None:
+        self._known = known
+        self._place = place
+        self._send = send
+        self._size = size
+
+    def send(self, changes: Sequence[_Change]) -> list[RejectedRow]:
+        """Return the rejected rows. Those that were acknowledged before a request fails are stored."""
+        rejected: list[RejectedRow] = []
+        done: dict[bytes, KnownRow] = {}
+        try:
+            for part in self._requests(changes):
+                refused = self._send([one.row for one in part], [one.item for one in part])
+                rejected += refused
+                # A rejected row is tried again in the next run.
+                numbers = {row.row for row in refused}
+                done |= {one.id_: one.sent for one in part if one.row.number not in numbers}
+        finally:
+            self._known.set_rows(self._place, list(done.items()))
+        return rejected
+
+    def _requests(self, changes: Sequence[_Change]) -> Iterator[list[_Change]]:
+        part: list[_Change] = []
+        size_bytes = 0
+        for one in changes:
+            if part and (len(part) == self._size.rows or size_bytes + len(one.item) > self._size.size_bytes):
+                yield part
+                part, size_bytes = [], 0
+            part.append(one)
+            size_bytes += len(one.item) + 1
+        if part:
+            yield part
+
+
 class ChangedRows:
     """Sends the rows that are new or differ from what was sent last.
 
@@ -35,11 +82,13 @@ class ChangedRows:
     killed sends it again with the same id, and a value that returns later has another id.
     """
 
-    def __init__(self, known: KnownRows, place: Place, send: Send, seen_at_ms: int | None = None) -> None:
-        """`seen_at_ms`: the run, if rows that are gone have an effect."""
+    def __init__(
+        self, known: KnownRows, place: Place, send: Send, seen_at_ms: int | None = None, size: RequestSize = _SIZE
+    ) -> None:
+        """`seen_at_ms`: the run, if rows that are gone have an effect; `size`: of a request of `send`."""
         self._known = known
         self._place = place
-        self._send = send
+        self._changes = _ChangeSender(known, place, send, size)
         self._seen_at_ms = seen_at_ms
 
     def send(self, rows: Sequence[ImportedRow], items: Sequence[bytes]) -> Sent:
@@ -58,7 +107,7 @@ class ChangedRows:
                 made = row._replace(item={**row.item, "messageId": message_id})
                 changed.append(_Change(made, encoded(made), id_, after._replace(sent=True)))
         self._known.set_rows(self._place, list(stored.items()))
-        return Sent(_send_changes(self._known, self._place, self._send, changed), len(rows) - len(changed))
+        return Sent(self._changes.send(changed), len(rows) - len(changed))
 
     def keep(self, rejected: Sequence[RejectedRow]) -> None:
         """Mark rows that were read and rejected as present: a value that cannot be imported is no deletion."""
@@ -86,10 +135,11 @@ class GoneRows:
     A row is stored as gone before the call is sent, and its user and the names of its traits are forgotten after it.
     """
 
-    def __init__(self, known: KnownRows, place: Place, send: Send) -> None:
+    def __init__(self, known: KnownRows, place: Place, send: Send, size: RequestSize = _SIZE) -> None:
+        """`size`: of a request of `send`."""
         self._known = known
         self._place = place
-        self._send = send
+        self._changes = _ChangeSender(known, place, send, size)
 
     def send(self, rows: Sequence[ImportedRow], _items: Sequence[bytes]) -> Sent:
         """Send a batch of `gone_row`. Raises: what the sender and the store raise."""
@@ -106,7 +156,7 @@ class GoneRows:
                 gone.append(_Change(made, encoded(made), id_, KnownRow(version, GONE, sent=True)))
         self._known.set_rows(self._place, stored)
         to_send = [one for one in gone if one.row.item.get("traits") != {}]
-        rejected = _send_changes(self._known, self._place, self._send, to_send)
+        rejected = self._changes.send(to_send)
         self._known.set_rows(self._place, [(one.id_, one.sent) for one in gone if one.row.item.get("traits") == {}])
         return Sent(rejected, len(rows) - len(to_send))
 
@@ -171,44 +221,6 @@ class CursorMapper:
             return row
         message_id = deterministic_id("import", *self._place, "cursor", row.key, position)
         return row._replace(item={**row.item, "messageId": message_id})
-
-
-class _Change(NamedTuple):
-    """A row to send, with its item. `sent`: what is stored once it is acknowledged."""
-
-    row: ImportedRow
-    item: bytes
-    id_: bytes
-    sent: KnownRow
-
-
-def _send_changes(known: KnownRows, place: Place, send: Send, changes: Sequence[_Change]) -> list[RejectedRow]:
-    """Send rows by requests of the size that a target takes; store which are acknowledged, also if a later request fails."""
-    rejected: list[RejectedRow] = []
-    done: dict[bytes, KnownRow] = {}
-    try:
-        for part in _requests(changes):
-            refused = send([one.row for one in part], [one.item for one in part])
-            rejected += refused
-            # A rejected row is tried again in the next run.
-            numbers = {row.row for row in refused}
-            done |= {one.id_: one.sent for one in part if one.row.number not in numbers}
-    finally:
-        known.set_rows(place, list(done.items()))
-    return rejected
-
-
-def _requests(changes: Sequence[_Change]) -> Iterator[list[_Change]]:
-    part: list[_Change] = []
-    size_bytes = 0
-    for one in changes:
-        if part and (len(part) == BATCH_ROWS or size_bytes + len(one.item) > BATCH_BYTES):
-            yield part
-            part, size_bytes = [], 0
-        part.append(one)
-        size_bytes += len(one.item) + 1
-    if part:
-        yield part
 
 
 def _hash(content: bytes) -> bytes:

@@ -7,7 +7,7 @@ from typing import Any, Final, NamedTuple, Protocol
 
 from starling_rules.imports import ImportRequest
 from starling_spark.jobs.imports.rows import ImportedRow, RejectedRow, UnusableFile
-from starling_spark.jobs.imports.sending import BATCH_BYTES, BATCH_ROWS, encoded
+from starling_spark.jobs.imports.sending import BATCH_BYTES, encoded, request_size
 from starling_spark.jobs.imports.store import Progress
 
 MAX_KEYS: Final = 2_000_000
@@ -137,7 +137,7 @@ def _most(request: ImportRequest) -> tuple[int, int]:
     """Return the most rows and bytes of a batch."""
     if request.source is not None and request.source.mode == "full":
         return CHANGES_ROWS, CHANGES_BYTES
-    return BATCH_ROWS, BATCH_BYTES
+    return request_size(request)
 
 
 def _batches(rows: Iterator[ImportedRow | RejectedRow], done: int, most_rows: int, most_bytes: int) -> Iterator[_Batch]:

@@ -11,6 +11,9 @@ from starling_common.time.instants import LATEST_MS, parse_instant
 from starling_common.values import MAX_ID_BYTES, deterministic_id, is_longer
 from starling_rules.imports import PRODUCT_FIELDS, ImportRequest
 
+_sorted_json: Final = json.JSONEncoder(sort_keys=True, ensure_ascii=False).encode
+_NUMBER_STARTS: Final = frozenset("-0123456789 \t\n\r")
+"""The characters with which JSON may begin that is a number. Most cells begin with another one."""
 _BOOLEANS: Final = {"true": True, "false": False}
 _TYPES: Final = {"events": "track", "traits": "identify", "accounts": "group"}
 _CURE: Final = "give each row one"
@@ -148,7 +151,7 @@ class RowMapper:
         if key is not None:
             return deterministic_id(*place, "key", key)
         # With the content, so that a corrected row of the same file is imported.
-        return deterministic_id(*place, self._file, number, json.dumps(item, sort_keys=True, ensure_ascii=False))
+        return deterministic_id(*place, self._file, number, _sorted_json(item))
 
 
 def value_of_cell(cell: str) -> Any:
@@ -157,6 +160,8 @@ def value_of_cell(cell: str) -> Any:
         return None
     if cell in _BOOLEANS:
         return _BOOLEANS[cell]
+    if cell[0] not in _NUMBER_STARTS:
+        return cell
     try:
         found = json.loads(cell)
     except (ValueError, RecursionError):
@@ -264,6 +269,8 @@ def _utf8(text: str) -> str:
 
 
 def _is_utf8(text: str) -> bool:
+    if text.isascii():
+        return True
     try:
         text.encode()
     except UnicodeEncodeError:

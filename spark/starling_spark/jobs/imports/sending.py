@@ -22,12 +22,23 @@ from starling_spark.jobs.imports.rows import ImportedRow, RejectedRow
 BATCH_ROWS: Final = 500
 BATCH_BYTES: Final = 400 * 1024
 """The ingest API takes 512 KiB a request."""
+LIST_ROWS: Final = 5_000
+LIST_BYTES: Final = 4 * 2**20
+"""The API stores a list in 256 buckets, and a call writes one batch for each of them. With few users a call has a batch a user."""
 _TIMEOUT_SECONDS: Final = 60.0
 _GIVE_UP_AFTER_SECONDS: Final = 120.0
 _LONGEST_PAUSE_SECONDS: Final = 10.0
 _CURE: Final = "correct the row, and import the file again"
+_json: Final = json.JSONEncoder(separators=(",", ":"), ensure_ascii=False).encode
 _AT_WORK: Final = "at_work"
 """The code of the API while another request writes the list."""
+
+
+class RequestSize(NamedTuple):
+    """The most rows, and the most bytes of their items, of one request."""
+
+    rows: int = BATCH_ROWS
+    size_bytes: int = BATCH_BYTES
 
 
 class Target(NamedTuple):
@@ -69,7 +80,12 @@ class TargetRefused(Exception):
 
 def encoded(row: ImportedRow) -> bytes:
     """Return the item as JSON."""
-    return json.dumps(row.item, separators=(",", ":"), ensure_ascii=False).encode()
+    return _json(row.item).encode()
+
+
+def request_size(request: ImportRequest) -> RequestSize:
+    """Return the size that the target of an import takes."""
+    return RequestSize(LIST_ROWS, LIST_BYTES) if request.kind == "lists" else RequestSize()
 
 
 class RowSender(Protocol):

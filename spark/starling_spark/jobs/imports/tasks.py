@@ -14,7 +14,7 @@ from starling_rules.imports import ImportRequest
 from starling_spark.jobs.imports.changes import ChangedRows, CursorMapper, GoneMapper, GoneRows, gone_rows
 from starling_spark.jobs.imports.file_import import Mapper, Sent, import_file
 from starling_spark.jobs.imports.rows import ImportedRow, RejectedRow, RowMapper
-from starling_spark.jobs.imports.sending import RowSender, Target, TargetRefused, TargetUnavailable, opened_sender
+from starling_spark.jobs.imports.sending import RowSender, Target, TargetRefused, TargetUnavailable, opened_sender, request_size
 from starling_spark.jobs.imports.sources.jdbc import rows_of_batches
 from starling_spark.jobs.imports.sources.reading import FoundFile, SourceUnavailable, rows_of
 from starling_spark.jobs.imports.store import ImportStore, KnownRow, Place, Progress
@@ -112,7 +112,7 @@ def run_deleted(
             yield number, values
 
     def run(sender: RowSender) -> None:
-        send = GoneRows(store, place, sender.send).send
+        send = GoneRows(store, place, sender.send, request_size(request)).send
         import_file(request, GoneMapper(request.kind), numbered, send, log_, Progress(""))
 
     yield _sending(target, place, request, run)
@@ -136,7 +136,7 @@ def run_part(
     mapper = None if cursor is None else CursorMapper(inner, place, cursor)
 
     def run(sender: RowSender) -> None:
-        changes = ChangedRows(store, place, sender.send, seen_at_ms)
+        changes = ChangedRows(store, place, sender.send, seen_at_ms, request_size(request))
         send = changes.send if mapper is None else _sent_by(sender)
         keep = None if seen_at_ms is None else changes.keep
         log_ = _FileLog(store, place, name, 0, keep)
