@@ -200,11 +200,12 @@ bench-delivery: setup ## delivery: rates relative to bare loops, latencies, a br
 bench-stream: setup ## the stream layer beside Kafka Streams, Quix Streams and stock Faust: about an hour (ARGS=--small: minutes)
 	@$(PYTHON) benchmarks/stream.py $(ARGS)
 
-bench-spark: setup ## computed traits and the lake beside reading and decoding alone, two executors beside one, values while events flow, exports to each sink: more than half an hour (ARGS=--small: minutes)
+bench-spark: setup ## computed traits and the lake beside reading and decoding alone, two executors beside one, values while events flow, exports to each sink, imports of 500,000 rows: more than an hour (ARGS=--small: minutes)
 	@$(PYTHON) benchmarks/spark_profiles.py --write $(ARGS)
 	@$(PYTHON) benchmarks/spark_lake.py --write $(ARGS)
 	@PYTHONPATH=. $(PYTHON) benchmarks/spark_live.py --write $(ARGS)
 	@$(PYTHON) benchmarks/spark_sinks.py --write $(ARGS)
+	@PYTHONPATH=. $(PYTHON) benchmarks/spark_imports.py --rows 500000 --write $(ARGS)
 
 bench-spark-state: setup ## the state of one person in Spark by the public and by the pipelined client, with up to a million people: ten minutes
 	@$(PYTHON) benchmarks/spark_state.py --write $(ARGS)

@@ -22,7 +22,7 @@ from starling_spark.jobs.imports import file_import, job
 from starling_spark.jobs.imports.changes import ChangedRows, GoneMapper, GoneRows, gone_rows, presence_of
 from starling_spark.jobs.imports.file_import import Sent, import_file
 from starling_spark.jobs.imports.job import ImportJob
-from starling_spark.jobs.imports.rows import ImportedRow, RejectedRow, RowMapper, UnusableFile
+from starling_spark.jobs.imports.rows import ImportedRow, RejectedRow, RowMapper, UnusableFile, value_of_cell
 from starling_spark.jobs.imports.sending import (
     BATCH_BYTES,
     ListSender,
@@ -523,6 +523,38 @@ def test_write_keys_by_workspace() -> None:
     assert api_tokens(SecretStr("t=acme")) == {"acme": "t"}
     with pytest.raises(ValueError, match="token=workspace"):
         api_tokens(SecretStr("planted"))
+
+
+@pytest.mark.parametrize(
+    ("cell", "value"),
+    [
+        ("", None), ("true", True), ("false", False), ("12", 12), ("-0.5", -0.5), (" 12", 12), ("\t1e3 ", 1000.0), ("007", "007"),
+        ("1e400", "1e400"), ("-Infinity", "-Infinity"), ("NaN", "NaN"), ("null", "null"), ("-", "-"), (" ", " "), ("+1", "+1"),
+        ("[1]", "[1]"), ("\u0661", "\u0661"), ("1_0", "1_0"), ("2024-02-29", "2024-02-29"),
+    ],
+)  # fmt: skip
+def test_a_cell_is_a_number_a_boolean_or_text(cell: str, value: Any) -> None:
+    found = value_of_cell(cell)
+    assert (found, type(found)) == (value, type(value))
+
+
+def test_users_of_a_list_are_sent_by_larger_requests_than_items(tmp_path: Path) -> None:
+    lines = [f"u{number}" for number in range(6_000)]
+    path = written(tmp_path, "\n".join(["user", *lines]) + "\n")
+    for request, sizes in (
+        (wanted(kind="lists", event=None, list_key="fair"), [5_000, 1_000]),
+        (wanted(), [500] * 12),
+    ):
+        found = list[int]()
+        rows = partial(rows_of, request, "file:///", str(path))
+        mapper = RowMapper(request, "acme", path.name)
+
+        def send(rows: Sequence[ImportedRow], _items: Sequence[bytes], found: list[int] = found) -> Sent:
+            found.append(len(rows))
+            return Sent()
+
+        import_file(request, mapper, rows, send, Ingest(), Progress("1"))
+        assert found == sizes
 
 
 class Known:
