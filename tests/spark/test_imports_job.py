@@ -410,8 +410,8 @@ def test_users_of_files_and_of_a_database_become_members_of_a_list_once(
 ) -> None:
     imports.with_list("fair")
     (tmp_path / "files").mkdir()
-    names = [f"u{number:04}" for number in range(1100)]  # three batches
-    for name, users in (("a", names), ("b", ["u0001", "zoe"])):
+    names = [f"u{number:05}" for number in range(11_000)]  # three batches
+    for name, users in (("a", names), ("b", ["u00001", "zoe"])):
         (tmp_path / "files" / f"{name}.csv").write_text("\n".join(["user", *users]) + "\n")
     files = imports.request("fair-csv", (tmp_path / "files").as_uri(), kind="lists", event=None, list_key="fair")
     lists = {"kind": "lists", "event": None, "list_key": "vips"}
@@ -425,13 +425,13 @@ def test_users_of_files_and_of_a_database_become_members_of_a_list_once(
     )
     assert imports.members("fair") == {*names, "zoe"}
     before = imports.list_changes()
-    assert len(before) == 1102
+    assert len(before) == 11_002
     [end] = [one for one in receiver.events() if one["eventType"] == "COMPLETE"]
-    assert rows_of(end) == {LISTS: 1102}
+    assert rows_of(end) == {LISTS: 11_002}
 
     # A job that was killed before it had stored the progress of the last batches sends them again, without an effect.
     progress = imports.store.progress(files)["a.csv"]
-    imports.store.set_progress(files, "a.csv", 1, progress._replace(rows_done=500, accepted=500, complete=False))
+    imports.store.set_progress(files, "a.csv", 1, progress._replace(rows_done=5_000, accepted=5_000, complete=False))
     again = "UPDATE {ks}.imports SET state = ? WHERE workspace = ? AND key = ? IF EXISTS"
     assert imports.database.write_if(again, (WAITING, *files))
     assert imports.job(spark, api=api).run(lambda: False) == {DONE: 1}
