@@ -80,9 +80,11 @@ guides: setup ## each tutorial and guide, followed in a shell without settings; 
 	@STARLING_GUIDES=all $(PYTHON) -m pytest tests/system/test_guides.py
 
 # One test is left out: it requires compiled modules, and the measurement needs plain Python.
-coverage: setup ## lines and branches that the tests reach, by package, subprocesses included: an hour (COVERAGE_TESTS="tests/unit": minutes)
+# Those of Spark on several hosts have modules to themselves.
+COVERAGE_TESTS ?= tests tests/spark_cluster/jobs.py
+coverage: setup helm s3-server ## lines and branches that the tests reach, the long ones and those on a cluster too, by package, subprocesses included: an hour, as root (COVERAGE_TESTS="tests/unit": minutes)
 	@rm -rf out/coverage && mkdir -p out/coverage
-	@COVERAGE_FILE="$(CURDIR)/out/coverage/data" PYTHONPATH="$(CURDIR)/tools/plain_python" $(PYTHON) -m coverage run -m pytest $(PYTEST_ARGS) \
+	@STARLING_LONG=all COVERAGE_FILE="$(CURDIR)/out/coverage/data" PYTHONPATH="$(CURDIR)/tools/plain_python" $(PYTHON) -m coverage run -m pytest $(PYTEST_ARGS) \
 	  --deselect tests/unit/segments/test_segments_native.py::test_where_there_is_a_compiler_the_hot_path_is_compiled $(COVERAGE_TESTS) || failed=1; \
 	  $(PYTHON) -m coverage combine --quiet --data-file out/coverage/data out/coverage; \
 	  $(PYTHON) -m tools.coverage_gate out/coverage/data || failed=1; exit $${failed:-0}
