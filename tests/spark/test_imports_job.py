@@ -866,7 +866,7 @@ def test_an_iceberg_table_of_a_catalog_service(imports: Imports, tmp_path: Path)
                 assert found.returncode == 0, found.stderr
                 assert not any(secret in found.stdout + found.stderr for secret in secrets.values())
                 progress = imports.store.progress(place).values()
-                return tuple(sum(getattr(one, name) for one in progress) for name in ("rows_done", "accepted", "rejected"))  # type: ignore[return-value]
+                return tuple(sum(getattr(one, name) for one in progress) for name in ("rows_done", "accepted", "rejected"))
 
             assert ran() == (2, 2, 0)
             assert imports.state(place) == (DONE, None)
