@@ -8,7 +8,8 @@ is that of each part's processes and their children, idle time included; the sen
 flushed nothing else happens: of that time only what exceeds an idle instance counts.
 
 `--freshness` sends events at a quarter, half and three quarters of the measured rate, and measures how long after the edge's answer
-a change is in the feed and in the read model. `--matrix` measures other numbers of segments, changes and workers, in turn.
+a change is in the feed and in the read model. `--matrix` measures other numbers of segments, changes and workers, in turn, and
+`--workers` one, two and four workers of each stage.
 """
 
 import argparse
@@ -18,7 +19,7 @@ import shutil
 import subprocess
 import sys
 import time
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
@@ -39,15 +40,20 @@ RESULTS = ROOT / "benchmarks" / "results" / "platform.json"
 WRITE_KEY, TOKEN = "local-write-key", "local-admin-token"
 PATIENCE = "900s"
 SCALED = ("normalizer", "segmenter", "projector", "delivery")
-TWO_OF_EACH, FOUR_OF_EACH = ([f"{service}={workers}" for service in SCALED] for workers in (2, 4))
+
+
+def _workers(each: int) -> list[str]:
+    """Return the options of an instance with that many workers of each stage."""
+    return [f"{service}={each}" for service in SCALED]
+
+
 MATRIX: tuple[Mapping[str, Any], ...] = (
     {"segments": 20, "changes": 1.0, "freshness": True},
     {"segments": 20, "changes": 0.2},
     {"segments": 20, "changes": 3.0},
     {"segments": 100, "changes": 1.0},
     {"segments": 1_000, "changes": 1.0, "users": 10_000, "events": 40_000, "warm_up_events": 40_000},
-    {"segments": 20, "changes": 1.0, "scale": TWO_OF_EACH},
-    {"segments": 20, "changes": 1.0, "scale": FOUR_OF_EACH},
+    {"segments": 20, "changes": 1.0, "scale": _workers(2)},
 )
 """The cases of the table. With 1,000 segments an event changes about 23 memberships, so fewer events take as long."""
 
@@ -57,6 +63,10 @@ HISTORY_PAIR: tuple[Mapping[str, Any], ...] = tuple(
     {"history_days": days, "users": 20_000, "events": 80_000, "warm_up_events": 80_000} for days in (30, 0)
 )
 """With and without the events of users in the read model, one after the other."""
+
+WORKERS = ROOT / "benchmarks" / "results" / "platform_workers.json"
+WORKERS_SERIES: tuple[Mapping[str, Any], ...] = tuple({"scale": _workers(each)} for each in (1, 2, 4))
+"""With one, two and four workers of each stage, one after the other."""
 
 
 def starling(*words: str, check: bool = True) -> str:
@@ -176,15 +186,24 @@ def main() -> int:
     )
     parser.add_argument("--write", action="store_true", help=f"keep the result in {RESULTS.relative_to(ROOT)}")
     parser.add_argument("--history-pair", action="store_true", help=f"measure with and without history, for {HISTORY.name}")
+    parser.add_argument("--workers", action="store_true", help=f"measure one, two and four workers a stage, for {WORKERS.name}")
     arguments = parser.parse_args()
     if arguments.history_pair:
-        pair = [_run(argparse.Namespace(**{**vars(arguments), **case, "write": False})) for case in HISTORY_PAIR]
-        if arguments.write:
-            HISTORY.write_text(json.dumps(dict(zip(("stored", "not-stored"), pair, strict=True)), indent=2) + "\n")
+        _series(arguments, HISTORY, ("stored", "not-stored"), HISTORY_PAIR)
+        return 0
+    if arguments.workers:
+        _series(arguments, WORKERS, ("one", "two", "four"), WORKERS_SERIES)
         return 0
     for case in MATRIX if arguments.matrix else ({},):
         _run(argparse.Namespace(**{**vars(arguments), **case}))
     return 0
+
+
+def _series(arguments: argparse.Namespace, file: Path, names: Sequence[str], cases: Sequence[Mapping[str, Any]]) -> None:
+    """Measure the cases in turn; keep all results in a file of their own if asked."""
+    found = [_run(argparse.Namespace(**{**vars(arguments), **case, "write": False})) for case in cases]
+    if arguments.write:
+        file.write_text(json.dumps(dict(zip(names, found, strict=True)), indent=2) + "\n")
 
 
 def _run(arguments: argparse.Namespace) -> dict[str, Any]:
