@@ -242,7 +242,8 @@ class Lake:
 
     def call(self, procedure: str, table: str, arguments: str = "") -> Mapping[str, Any]:
         """Call an Iceberg procedure on a table, and return its result."""
-        given = f"table => '{self.namespace}.{table}'{arguments and ', '}{arguments}"
+        # Without its catalog, Iceberg looks for a catalog of the namespace's name first, and logs the failure with its stack.
+        given = f"table => '{self.name(table)}'{arguments and ', '}{arguments}"
         done = self.spark.sql(f"CALL {CATALOG}.system.{procedure}({given})").collect()
         return done[0].asDict() if done else {}
 
