@@ -1,6 +1,6 @@
 """Computed traits while events flow: time from an event to its value at three rates, and while a trait is added. Prints JSON.
 
-    PYTHONPATH=. python benchmarks/spark_live.py [--events 1000000] [--users 100000] [--seconds 60] [--small] [--write]
+    PYTHONPATH=. python benchmarks/spark_live.py [--events 1000000] [--seconds 60] [--only live] [--small] [--write]
     PYTHONPATH=. python benchmarks/spark_live.py --soak MINUTES [--write]
 
 A history is loaded, and the job `profiles` starts with 50 traits and reads it; its rate is the highest one held. Then events
@@ -27,7 +27,7 @@ from typing import Any, Final
 
 import psutil
 from common import goals, shop
-from common.bench import PARTITIONS, Progress, Stack, Watched, keep, percentile, stack
+from common.bench import PARTITIONS, Progress, Stack, Watched, keep, kept, percentile, stack
 from common.segmenting import load
 from confluent_kafka import Consumer, Producer, TopicPartition
 from spark_profiles import DAYS, documents
@@ -222,20 +222,22 @@ class Bench:
         return sorted(self.values.at[user, trait] - self.load.sent[user] for user in users if (user, trait) in self.values.at)
 
     def at_rate(self, rate: float, seconds: float) -> dict[str, Any]:
-        """Return latencies, cost and memory at a rate. The first ten seconds warm up."""
+        """Return latencies, cost and memory at a rate, and print them. The first ten seconds warm up."""
         self.load.run(rate, 10)
         self.settle()
         known, before, events, values = set(self.load.sent), self.cpu_seconds(), self.load.count, self.values.count
         reached = self.load.run(rate, seconds)
         self.settle()
-        found = self.latencies([user for user in self.load.sent if user not in known])
-        return {
+        latencies = self.latencies([user for user in self.load.sent if user not in known])
+        found = {
             "events_per_second": round(reached),
-            **summary(found),
+            **summary(latencies),
             "cpu_us_an_event": round((self.cpu_seconds() - before) / (self.load.count - events) * 1e6, 1),
             "values_an_event": round((self.values.count - values) / (self.load.count - events), 2),
             "largest_python_worker_mb": self.worker_mb(),
         }
+        print(found, flush=True)
+        return found
 
     def soak(self, rate: float, minutes: float) -> dict[str, Any]:
         """Send events at a rate; return the memory of the largest Python worker, sampled between slices of 20 s."""
@@ -321,7 +323,7 @@ def soak_rows(soak: dict[str, Any]) -> Iterator[goals.Row]:
 
 def rows(result: dict[str, Any]) -> Iterator[goals.Row]:
     """Yield the rows of the table. The goals are for 20,000 events/s on an idle machine."""
-    for share, one in result["live"].items():
+    for share, one in result.get("live", {}).items():
         figure = f"p50 {one['p50_seconds']} s, p99 {one['p99_seconds']} s"
         met = one["p50_seconds"] <= 3 and one["p99_seconds"] <= 5
         yield goals.Row(f"event to value at {share} of the rate held, {one['events_per_second']:,}/s", figure, "3 s, 5 s", met)
@@ -329,7 +331,8 @@ def rows(result: dict[str, Any]) -> Iterator[goals.Row]:
         yield goals.Row(
             "  Python worker", f"{one['largest_python_worker_mb']} MB", "<= 256 MB", one["largest_python_worker_mb"] <= 256
         )
-    added = result["added_trait"]
+    if (added := result.get("added_trait")) is None:
+        return
     yield goals.Row(
         f"a trait over {added['history_events']:,} events is active",
         f"{added['active_after_seconds']} s",
@@ -354,12 +357,13 @@ def measure(made: Stack, directory: Path, asked: argparse.Namespace) -> dict[str
         print(f"history: {held:,.0f} events/s", flush=True)
         if asked.soak:
             return {"history_events_per_second": round(held), "soak": bench.soak(held * SHARES[0], asked.soak)}
-        live = {}
-        for share in SHARES:
-            live[str(share)] = bench.at_rate(held * share, seconds)
-            print(f"{share}: {live[str(share)]}", flush=True)
-        bench.load.count += events  # what a new trait has to read
-        return {"history_events_per_second": round(held), "live": live, "added_trait": bench.added(held * SHARES[0], seconds / 2)}
+        found: dict[str, Any] = {"history_events_per_second": round(held)}
+        if asked.only != "added":
+            found["live"] = {str(share): bench.at_rate(held * share, seconds) for share in SHARES}
+        if asked.only != "live":
+            bench.load.count += events  # what a new trait has to read
+            found["added_trait"] = bench.added(held * SHARES[0], seconds / 2)
+        return found
     finally:
         bench.close()
 
@@ -369,6 +373,7 @@ def main() -> None:
     parser.add_argument("--events", type=int, default=1_000_000, help="of the history")
     parser.add_argument("--users", type=int, default=100_000)
     parser.add_argument("--seconds", type=float, default=60.0, help="of the measurement at each rate")
+    parser.add_argument("--only", choices=("live", "added"), help="one part; --write leaves the other one as it was")
     parser.add_argument("--soak", type=float, metavar="MINUTES", help="measure memory over this time instead of latencies")
     parser.add_argument("--small", action="store_true", help="so light that it is over in minutes; not representative")
     parser.add_argument("--write", action="store_true", help="keep the result in benchmarks/results/spark_live.json")
@@ -391,7 +396,8 @@ def main() -> None:
     print(json.dumps(result, indent=1))
     print(goals.as_text(list(soak_rows(result["soak"]) if asked.soak else rows(result))))
     if asked.write:
-        keep("spark_soak" if asked.soak else "spark_live", result)
+        name = "spark_soak" if asked.soak else "spark_live"
+        keep(name, kept(name) | result)
 
 
 if __name__ == "__main__":
