@@ -359,6 +359,7 @@ def test_the_command_prints_runs_and_rejected_rows(
     monkeypatch.setattr(command, "export_job", lambda _: nullcontext(job))
     monkeypatch.setattr(command, "stop_at_signals", lambda _: Event())
     monkeypatch.setattr(command, "configure_logs", lambda *_: None)
+    capsys.readouterr()  # the log so far
 
     def printed(*words: str, code: int = 0) -> list[list[str]]:
         monkeypatch.setattr(sys, "argv", ["exports", *words])
