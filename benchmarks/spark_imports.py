@@ -83,7 +83,7 @@ def fill_table(made: Platform, rows: int) -> None:
         connection.execute(
             "INSERT INTO customers SELECT number, 'user-' || number, (ARRAY['free', 'pro', 'team'])[1 + mod(number, 3)], "
             "(ARRAY['DE', 'JP', 'US', 'FR'])[1 + mod(number, 4)], mod(number * 7919, 1000000) / 100.0, mod(number, 2) = 0, "
-            "timestamptz '2026-01-01' + number * interval '1 second' FROM generate_series(1, %s) AS number",
+            "timestamptz '2026-01-01' + number * interval '1 second' FROM generate_series(1, %s::bigint) AS number",
             (rows,),
         )
 
