@@ -5,9 +5,10 @@
 
 A history is loaded, and the job `profiles` starts with 50 traits and reads it; its rate is the highest one held. Then events
 come at 25, 50 and 75 % of that rate. Five probes a second are of new users. The clock of a probe starts before its event is
-handed to the client, and stops when a consumer has its value. At last a trait is added at the lowest rate: the job reads the
-history again beside the live events. The trait counts as active with its first value of a probe. A graph is written to
-out/spark/added_trait.svg.
+handed to the client, and stops when a consumer has its value. At last two traits are added at the lowest rate, one after the other:
+one of the events of the probes alone, and one of all events, which gives each user a value. The job reads their history beside the
+live events. A trait is active when the job has committed its definition: all users have their values. Graphs are written to
+out/spark/added_trait.svg and out/spark/added_trait_of_all_events.svg.
 
 `--soak` sends events at the lowest rate for that many minutes instead, and compares the memory of the Python workers in the last
 third of the time with that in the second third.
@@ -49,7 +50,10 @@ GROUP: Final = "starling-profiles"
 SOAK_SLICE_SECONDS: Final = 20.0
 WORKER_DAEMON: Final = "starling_spark.session.worker_daemon"
 PATIENCE_SECONDS: Final = 1_800.0
-GRAPH: Final = Path("out/spark/added_trait.svg")
+ASKED_EVERY_SECONDS: Final = 0.2
+GRAPHS: Final = Path("out/spark")
+ADDED: Final = {"added_trait": PROBE_EVENT, "added_trait_of_all_events": "*"}
+"""The part of the result -> the events of the trait that is added."""
 
 
 def definition(key: str, document: dict[str, Any]) -> tuple[bytes, dict[str, Any]]:
@@ -161,6 +165,7 @@ class Bench:
         self.made = made
         codec = Registry(made.registry_url).codec(BEHAVIOUR, load_catalogue().topics[BEHAVIOUR].schema)
         self.load, self.values, self.progress = Load(made, codec), Values(made), Progress(made.brokers, GROUP, BEHAVIOUR)
+        self.definitions = Progress(made.brokers, GROUP, TRAIT_DEFINITIONS)
         environment = made.environment() | {
             "STARLING_HTTP__PORT": str(free_port()),
             "STARLING_CLOCK": "event",
@@ -259,32 +264,39 @@ class Bench:
             "growth": round(last / middle - 1, 4),
         }
 
-    def added(self, rate: float, seconds: float) -> dict[str, Any]:
+    def added(self, name: str, rate: float, seconds: float) -> dict[str, Any]:
         """Add a trait during load; return the time until it is active, and the latencies of another trait until then."""
         known, started = set(self.load.sent), time.monotonic()
         self.load.run(rate, seconds)
-        added_at = time.monotonic()
-        load(self.made, TRAIT_DEFINITIONS, iter([definition("added", {"event": PROBE_EVENT, "measure": "last_time"})]))
+        added_at, history, values = time.monotonic(), self.load.count, self.values.count
+        defined = self.definitions.done()
+        load(self.made, TRAIT_DEFINITIONS, iter([definition(name, {"event": ADDED[name]})]))
+        active_at = asked_at = 0.0
 
         def is_active() -> bool:
-            self.job.check()
-            return any(trait == "added" for _, trait in list(self.values.at))
+            nonlocal active_at, asked_at
+            if not active_at and time.monotonic() - asked_at > ASKED_EVERY_SECONDS:
+                self.job.check()
+                active_at = time.monotonic() if self.definitions.done() > defined else 0.0
+                asked_at = time.monotonic()
+            return active_at > 0
 
         deadline = time.monotonic() + PATIENCE_SECONDS
         while not is_active() and time.monotonic() < deadline:
             self.load.run(rate, 120, is_active)
-        if not is_active():
-            raise TimeoutError(f"the trait has no value after {PATIENCE_SECONDS:.0f} s: see {self.job.log}")
-        active_at = min(at for (_, trait), at in list(self.values.at.items()) if trait == "added")
+        if not active_at:
+            raise TimeoutError(f"the trait is not active after {PATIENCE_SECONDS:.0f} s: see {self.job.log}")
+        published = self.values.count - values
         self.load.run(rate, seconds)
         self.settle()
         new = {user: at for user, at in self.load.sent.items() if user not in known}
         meanwhile = [user for user, at in new.items() if added_at <= at < active_at]
-        draw(started, added_at, active_at, {at: self.values.at[user, "probe"] - at for user, at in new.items()})
+        draw(name, (started, added_at, active_at), {at: self.values.at[user, "probe"] - at for user, at in new.items()})
         return {
             "events_per_second": round(rate),
-            "history_events": self.load.count,
+            "history_events": history,
             "active_after_seconds": round(active_at - added_at, 1),
+            "values_meanwhile": published,
             "others_meanwhile": summary(self.latencies(meanwhile)),
             "others_before": summary(self.latencies([user for user, at in new.items() if at < added_at])),
         }
@@ -293,6 +305,7 @@ class Bench:
         self.job.stop()
         self.values.close()
         self.progress.close()
+        self.definitions.close()
 
 
 def summary(found: Sequence[float]) -> dict[str, Any]:
@@ -301,8 +314,9 @@ def summary(found: Sequence[float]) -> dict[str, Any]:
     return {"probes": len(found), **{name: round(percentile(found, share), 2) for name, share in names.items()}}
 
 
-def draw(started: float, added_at: float, active_at: float, latencies: dict[float, float]) -> None:
-    """Write the graph: the longest latency of the probes of each second."""
+def draw(name: str, times: tuple[float, float, float], latencies: dict[float, float]) -> None:
+    """Write the graph: the longest latency of the probes of each second. `times`: start, trait added, trait active."""
+    started, added_at, active_at = times
     seconds: list[float] = []
     for at, latency in sorted(latencies.items()):
         place = int(at - started)
@@ -310,8 +324,8 @@ def draw(started: float, added_at: float, active_at: float, latencies: dict[floa
         seconds[place] = max(seconds[place], latency)
     panel = Panel("From an event to its value, s, the longest of each second", 1.0, {"another trait": seconds})
     marks = {"added": added_at - started, "active": active_at - started}
-    GRAPH.parent.mkdir(parents=True, exist_ok=True)
-    GRAPH.write_text(chart("A trait is added while events flow", [panel], marks))
+    GRAPHS.mkdir(parents=True, exist_ok=True)
+    (GRAPHS / f"{name}.svg").write_text(chart("A trait is added while events flow", [panel], marks))
 
 
 def soak_rows(soak: dict[str, Any]) -> Iterator[goals.Row]:
@@ -331,16 +345,12 @@ def rows(result: dict[str, Any]) -> Iterator[goals.Row]:
         yield goals.Row(
             "  Python worker", f"{one['largest_python_worker_mb']} MB", "<= 256 MB", one["largest_python_worker_mb"] <= 256
         )
-    if (added := result.get("added_trait")) is None:
-        return
-    yield goals.Row(
-        f"a trait over {added['history_events']:,} events is active",
-        f"{added['active_after_seconds']} s",
-        "60 s",
-        added["active_after_seconds"] <= 60,
-    )
-    p99 = added["others_meanwhile"]["p99_seconds"]
-    yield goals.Row("  event to value of another trait meanwhile, p99", f"{p99} s", "<= 10 s", p99 <= 10)
+    for name, added in [(name, result[name]) for name in ADDED if name in result]:
+        what = f"{name.replace('_', ' ')}: active, {added['history_events']:,} events"
+        active = added["active_after_seconds"]
+        yield goals.Row(what, f"{active} s", "60 s", active <= 60)
+        p99 = added["others_meanwhile"]["p99_seconds"]
+        yield goals.Row("  event to value of another trait meanwhile, p99", f"{p99} s", "<= 10 s", p99 <= 10)
 
 
 def measure(made: Stack, directory: Path, asked: argparse.Namespace) -> dict[str, Any]:
@@ -362,7 +372,9 @@ def measure(made: Stack, directory: Path, asked: argparse.Namespace) -> dict[str
             found["live"] = {str(share): bench.at_rate(held * share, seconds) for share in SHARES}
         if asked.only != "live":
             bench.load.count += events  # what a new trait has to read
-            found["added_trait"] = bench.added(held * SHARES[0], seconds / 2)
+            for name in ADDED:
+                found[name] = bench.added(name, held * SHARES[0], seconds / 2)
+                print(found[name], flush=True)
         return found
     finally:
         bench.close()

@@ -30,6 +30,7 @@ from starling_common.telemetry.metrics import Metrics
 from starling_common.wire import FieldReader, Registry
 from starling_local.runtime import runtime_jars
 from starling_spark.directories import LocalDirectory
+from starling_spark.jobs.profiles.definitions.entries import first_entries
 from starling_spark.jobs.profiles.definitions.in_force import Definition
 from starling_spark.jobs.profiles.fold.matches import EVENT_FIELDS
 from starling_spark.jobs.profiles.query.queries import Batch, Observers, QueryOptions, TraitQuery
@@ -119,9 +120,9 @@ class Bench:
         options = QueryOptions(self._made.brokers, PARTITIONS, LocalDirectory(self._directory / "profiles"), 2, 1.0)
         batches: list[Batch] = []
         before = self.cpu_seconds()
-        job = Job(self._job.topics, self.wire, Clock.EVENT, definitions)
+        job = Job(self._job.topics, self.wire, Clock.EVENT, first_entries(definitions))
         observers = Observers(batches.append, QueryMetrics(Metrics(CollectorRegistry()), "benchmark"))
-        query = TraitQuery(self.spark, job, options, observers)
+        query = TraitQuery(self.spark, job, options, options.checkpoints / f"round-{self._rounds}", observers)
         try:
             while query.poll() is None or not batches:
                 time.sleep(0.1)

@@ -18,6 +18,7 @@ from starling_common.wire import Registry
 from starling_spark.directories import LocalDirectory
 from starling_spark.jobs.lake import job as lake_job
 from starling_spark.jobs.lake.batches import LakeWriter, Source
+from starling_spark.jobs.profiles.definitions.entries import first_entries, in_force
 from starling_spark.jobs.profiles.definitions.in_force import Definition
 from starling_spark.jobs.profiles.fold import traits
 from starling_spark.jobs.profiles.query import queries
@@ -81,17 +82,19 @@ def test_traits_go_on_under_the_checkpoint_of_a_new_version(
         topics,
         topic_schemas(instance.registry, stack.registry_url, carried),
         Clock.EVENT,
-        (Definition("w", "orders", 1, document, ()),),
+        first_entries((Definition("w", "orders", 1, document, ()),)),
     )
     options = QueryOptions(stack.brokers, PARTITIONS, LocalDirectory(tmp_path / "profiles"), 1, 0.1)
     observers = Observers(lambda _: None, QueryMetrics(Metrics(CollectorRegistry()), "profiles"))
 
     def run(expected: int) -> str:
         """Until the trait has this value; then the checkpoint is the only one."""
-        query = TraitQuery(spark, job, options, observers)
+        generations, layout = Generations(options.checkpoints), queries.layout_of(options, job)
+        generation = generations.open(layout, layout, in_force(job.entries))
+        query = TraitQuery(spark, job, options, generation.directory, observers)
         try:
             wait_for(lambda: query.poll() and instance.values().get(("ann", "orders")) == expected, PATIENCE_SECONDS, lambda: "")
-            Generations(options.checkpoints).delete_others(query.name)
+            generations.complete(generation)
         finally:
             query.stop(60)
         return query.name

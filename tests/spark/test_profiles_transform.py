@@ -7,15 +7,18 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from pyspark.sql import Row, SparkSession, functions
+from pyspark.sql import DataFrame, Row, SparkSession, functions
+from pyspark.sql.streaming.query import StreamingQuery
 
 from starling_common.settings import Clock
+from starling_spark.jobs.profiles.definitions.entries import changed, first_entries
 from starling_spark.jobs.profiles.definitions.in_force import Definition
 from starling_spark.jobs.profiles.query.buckets import Buckets
+from starling_spark.jobs.profiles.query.histories import event_names, has_new_leaves, seed_lines
 from starling_spark.jobs.profiles.query.stream_times import LatestTimes
-from starling_spark.jobs.profiles.query.transform import Job, Topics, computed_traits
+from starling_spark.jobs.profiles.query.transform import Job, Topics, computed_traits, plans_of
 from starling_spark.kafka.codec import TopicSchema, Wire
-from starling_spark.kafka.sources import RECORDS
+from starling_spark.kafka.sources import RECORDS, visits
 from starling_spark.session.spark import JarMissing, open_session
 from tests.spark.conftest import spark_settings
 
@@ -25,10 +28,11 @@ TOPICS = Topics("events", "clock", "aggregates", "dlq")
 NAMES = {"events": "BehaviourEvent", "clock": "ClockAdvanced", "aggregates": "AggregateComputed", "dlq": "DeadLetter"}
 WIRE = Wire("http://127.0.0.1:1", tuple(TopicSchema(topic, name, i + 1) for i, (topic, name) in enumerate(NAMES.items())))
 SPENT = {"event": "Order Completed", "measure": {"sum": "revenue"}, "within": "30d"}
-JOB = Job(TOPICS, WIRE, Clock.EVENT, (Definition("w", "spent", 3, json.dumps(SPENT), ()),))
+SPENT_DEFINITION = Definition("w", "spent", 3, json.dumps(SPENT), ())
+JOB = Job(TOPICS, WIRE, Clock.EVENT, first_entries((SPENT_DEFINITION,)))
 
 
-def event(user: str, time_ms: int, properties: str) -> bytes:
+def event(user: str, time_ms: int, properties: str, name: str = "Order Completed") -> bytes:
     record = {
         "received_at": 1,
         "workspace": "w",
@@ -36,7 +40,7 @@ def event(user: str, time_ms: int, properties: str) -> bytes:
         "event_id": "e",
         "message_id": "m",
         "kind": "track",
-        "name": "Order Completed",
+        "name": name,
         "event_time": time_ms,
         "properties": properties,
         "context": "{}",
@@ -87,7 +91,7 @@ def rows(spark: SparkSession) -> list[Row]:
         *[raw("events", 2, offset, b"junk") for offset in range(3)],
     ]
     return outputs(
-        spark, records, Job(TOPICS, WIRE, Clock.EVENT, JOB.definitions, refused_before=(("events", 2, 2),), buckets=Buckets(3, 1))
+        spark, records, Job(TOPICS, WIRE, Clock.EVENT, JOB.entries, refused_before=(("events", 2, 2),), buckets=Buckets(3, 1))
     )
 
 
@@ -127,7 +131,7 @@ def test_with_the_wall_clock_heartbeats_move_stream_time_and_clock_records_do_no
         raw("events", 1, 0, event("bob", START_MS, '{"revenue": 10}'), START_MS + 20),
         raw(None, 1, 0, None, START_MS + 31 * DAY_MS),
     ]
-    found = published(outputs(spark, records, Job(TOPICS, WIRE, Clock.WALL, JOB.definitions, started_ms=START_MS + 10)))
+    found = published(outputs(spark, records, Job(TOPICS, WIRE, Clock.WALL, JOB.entries, started_ms=START_MS + 10)))
     # The first micro-batch publishes each matched trait, so that a value of an earlier query is withdrawn.
     assert {who: (record["value"], record["as_of"]) for who, record in found.items()} == {
         (0, "ann"): ("10.0", START_MS + 20),
@@ -159,6 +163,78 @@ def test_a_stream_keeps_its_state_between_micro_batches(spark: SparkSession, tmp
         query.stop()
     assert times.value == {0: START_MS + 30 * DAY_MS}
     assert batches == [{(0, "ann"): "10.0", (0, "bob"): "1.0"}, {(0, "ann"): "15.0"}, {(0, "ann"): "5.0", (0, "bob"): None}]
+
+
+ORDERS_DEFINITION = Definition("w", "orders", 1, json.dumps({"event": "Order Completed"}), ())
+STEP = replace(JOB, entries=changed(JOB.entries, (SPENT_DEFINITION, ORDERS_DEFINITION), 1), step=1, is_complete=False)
+
+
+def test_a_query_keeps_its_state_at_a_step_and_takes_the_history_of_a_new_trait(spark: SparkSession, tmp_path: Path) -> None:
+    batches: list[dict[tuple[int, str, str], Any]] = []
+    for name in ("in", "visits"):
+        (tmp_path / name).mkdir()
+
+    def write(rows: DataFrame, _: int) -> None:
+        values = [row for row in rows.collect() if row["topic"] == TOPICS.aggregates]
+        records = [(row["partition"], WIRE.codec(TOPICS.aggregates).decode(bytes(row["value"]))) for row in values]
+        batches.append({(partition, one["user_id"], one["trait_key"]): one["value"] for partition, one in records})
+
+    def started(job: Job) -> StreamingQuery:
+        stream = spark.readStream.schema(RECORDS).parquet(str(tmp_path / "in"))
+        stream = stream.unionByName(visits(spark, str(tmp_path / "visits"), 2))
+        values = computed_traits(stream, replace(job, buckets=Buckets(2, 1))).writeStream.outputMode("update")
+        return values.option("checkpointLocation", str(tmp_path / "checkpoint")).foreachBatch(write).start()
+
+    def sent(query: StreamingQuery, *records: tuple[Any, ...]) -> DataFrame:
+        made = spark.createDataFrame(records, RECORDS)
+        made.coalesce(1).write.mode("append").parquet(str(tmp_path / "in"))
+        query.processAllAvailable()
+        return made
+
+    purchases = [(0, "ann", 10), (1, "bob", 1), (0, "ann", 5)]
+    rows = [raw("events", at, n, event(user, START_MS, json.dumps({"revenue": n}))) for at, user, n in purchases]
+    query = started(JOB)
+    history = sent(query, *rows)
+    query.stop()
+    query = started(STEP)
+    try:
+        sent(
+            query, raw("events", 0, 20, event("ann", START_MS, '{"revenue": 1}')), raw("events", 1, 9, event("eve", START_MS, "{}"))
+        )
+        for _ in range(2):  # the second time as after a kill
+            seed_lines(history, STEP).coalesce(1).write.mode("append").text(str(tmp_path / "visits"))
+            query.processAllAvailable()
+        (tmp_path / "visits" / "step-1").write_text("visit 1\n")
+        query.processAllAvailable()
+    finally:
+        query.stop()
+    assert [batch for batch in batches if batch] == [
+        {(0, "ann", "spent"): "15.0", (1, "bob", "spent"): "1.0"},
+        {(0, "ann", "spent"): "16.0"},
+        {(0, "ann", "orders"): "3", (1, "bob", "orders"): "1"},
+        {(1, "eve", "orders"): "1"},
+    ]
+
+
+def test_only_records_with_the_name_of_an_event_of_a_new_trait_are_decoded(spark: SparkSession) -> None:
+    """A record without the name is dropped by its bytes, also if it is broken; a broken one with the name gives no history."""
+    assert has_new_leaves(STEP)
+    assert event_names(plans_of(STEP)) == (b"Order Completed",)
+    good, other = event("ann", START_MS, "{}"), event("ann", START_MS, "{}", "Page Viewed")
+    records = spark.createDataFrame(
+        [raw("events", 0, at, value) for at, value in enumerate((good, other, b"junk", good[:-3]))], RECORDS
+    )
+    (line,) = seed_lines(records, STEP).collect()
+    assert line["value"].startswith("seeds 0 ")
+    any_event = Definition("w", "events", 1, json.dumps({"event": "*"}), ())
+    prefix = Definition("w", "carts", 1, json.dumps({"event": "Cart *"}), ())
+    assert event_names(plans_of(replace(STEP, entries=changed(JOB.entries, (SPENT_DEFINITION, any_event), 1)))) is None
+    assert event_names(plans_of(replace(STEP, entries=changed(JOB.entries, (SPENT_DEFINITION, prefix), 1)))) == (b"Cart ",)
+
+
+def test_a_new_trait_with_the_leaf_of_another_one_needs_no_history() -> None:
+    twin = Definition("w", "revenue", 1, json.dumps(SPENT), ())
+    assert not has_new_leaves(replace(STEP, entries=changed(JOB.entries, (SPENT_DEFINITION, twin), 1)))
 
 
 @pytest.mark.parametrize("tasks", [2, 5])

@@ -29,6 +29,12 @@ class Checkpoint:
             return {}
         return {place: offset for line in self._lines(number) for place, offset in _offsets_in(line).items()}
 
+    def files(self) -> int:
+        """Return how many files the query has read from a directory, one a micro-batch."""
+        number = self.committed
+        found = [] if number is None else [_files_in(line) for line in self._lines(number)]
+        return max(found, default=0)
+
     def planned(self) -> Offsets:
         """Return the end of the micro-batch that was planned and not completed; empty without one."""
         number = max(_numbers(self._offsets), default=None)
@@ -82,6 +88,14 @@ def _is_partitions(value: object) -> bool:
 def _offsets_in(line: str) -> Offsets:
     found = _parsed(line) or {}
     return {(topic, int(number)): offset for topic, numbers in found.items() for number, offset in numbers.items()}
+
+
+def _files_in(line: str) -> int:
+    try:
+        found: Any = json.loads(line)
+    except ValueError:
+        return 0
+    return int(found["logOffset"]) + 1 if isinstance(found, dict) and "logOffset" in found else 0
 
 
 def _moved(line: str, choose: Callable[[tuple[str, int], int], int]) -> str:

@@ -30,6 +30,9 @@ RECORDS = types.StructType(
 VISITS: Final = "(visits)"
 """The topic of a record that makes a query of the job `profiles` visit users; its `timestamp_ms` is the number of visits."""
 
+SEEDS: Final = "(seeds)"
+"""The topic of a record whose `value` has histories of users for that query."""
+
 
 class Raw(NamedTuple):
     """A row of `RECORDS`, its fields in that order."""
@@ -85,8 +88,18 @@ def kafka_past(spark: SparkSession, brokers: str, topics: Sequence[str], starts:
     return found.select(*_columns())
 
 
-def kafka_spans(spark: SparkSession, brokers: str, spans: Mapping[tuple[str, int], tuple[int, int]]) -> DataFrame:
-    """Return the committed `RECORDS` of each (topic, partition) from the first offset to before the second."""
+def kafka_spans(
+    spark: SparkSession,
+    brokers: str,
+    spans: Mapping[tuple[str, int], tuple[int, int]],
+    *,
+    headers: bool = True,
+    tasks: int | None = None,
+) -> DataFrame:
+    """Return the committed `RECORDS` of each (topic, partition) from the first offset to before the second.
+
+    `headers`: as in `kafka_records`; `tasks`: about how many read them, at least one a partition.
+    """
     numbers: dict[str, list[int]] = {}
     for topic, number in spans:
         numbers.setdefault(topic, []).append(number)
@@ -100,10 +113,11 @@ def kafka_spans(spark: SparkSession, brokers: str, spans: Mapping[tuple[str, int
         .option("assign", json.dumps(numbers))
         .option("startingOffsets", json.dumps(firsts))
         .option("endingOffsets", json.dumps(ends))
-        .option("includeHeaders", "true")
+        .option("includeHeaders", str(headers).lower())
+        .options(**({} if tasks is None else {"minPartitions": str(tasks)}))
         .load()
     )
-    return found.select(*_columns())
+    return found.select(*_columns(headers=headers))
 
 
 def _connection(brokers: str) -> dict[str, str]:
@@ -117,14 +131,21 @@ def _columns(*, headers: bool = True) -> list[str | Column]:
 
 
 def visits(spark: SparkSession, uri: str, partitions: int) -> DataFrame:
-    """Return `RECORDS` with the number in each file of a directory as `timestamp_ms`, for each partition; a file a micro-batch."""
-    numbers = spark.readStream.format("text").option("maxFilesPerTrigger", 1).load(uri)
-    every = numbers.select(
-        functions.explode(functions.sequence(functions.lit(0), functions.lit(partitions - 1))).alias("partition"),
-        functions.lit(VISITS).alias("topic"),
-        functions.col("value").cast("long").alias("timestamp_ms"),
+    """Return `RECORDS` of each file of a directory, a file a micro-batch.
+
+    A line `visit N` is a record of `VISITS` for each partition, a line `seeds PARTITION BASE64` one of `SEEDS`.
+    """
+    lines = spark.readStream.format("text").option("maxFilesPerTrigger", 1).load(uri)
+    words = functions.split("value", " ")
+    every = functions.sequence(functions.lit(0), functions.lit(partitions - 1))
+    is_seeds = words[0] == "seeds"
+    found = lines.select(
+        functions.when(is_seeds, SEEDS).otherwise(VISITS).alias("topic"),
+        functions.explode(functions.when(is_seeds, functions.array(words[1].cast("int"))).otherwise(every)).alias("partition"),
+        functions.when(is_seeds, functions.lit(0)).otherwise(words[1]).cast("long").alias("timestamp_ms"),
+        functions.when(is_seeds, functions.unbase64(functions.element_at(words, -1))).alias("value"),
     )
-    return _filled(every)
+    return _filled(found)
 
 
 def heartbeats(spark: SparkSession, partitions: int) -> DataFrame:

@@ -48,6 +48,7 @@ from starling_segmenter.agents import Segmenter, describe
 from starling_segmenter.counts import Counts
 from starling_segmenter.records.formats import build_formats
 from starling_segmenter.switching.definition_log import DefinitionLog
+from starling_spark.jobs.profiles.definitions.entries import first_entries
 from starling_spark.jobs.profiles.definitions.in_force import Definition
 from starling_spark.jobs.profiles.fold.matches import ChunkBuilder
 from starling_spark.jobs.profiles.query import transform as profiles
@@ -341,12 +342,12 @@ _SHAPE = pa.schema(
 def profiles_job() -> Refuse:
     spent = json.dumps({"event": "Order Completed", "measure": {"sum": "revenue"}, "within": "30d"})
     topics = profiles.Topics(BEHAVIOUR, CLOCK, "profiles.aggregates", "profiles.dlq")
-    job = profiles.Job(topics, _wire("profiles"), Clock.WALL, (Definition("acme", "spent", 3, spent, ()),))
+    job = profiles.Job(topics, _wire("profiles"), Clock.WALL, first_entries((Definition("acme", "spent", 3, spent, ()),)))
 
     def refuse(value: bytes, headers: Headers) -> Letter:
         batch = pa.RecordBatch.from_pylist([_raw(BEHAVIOUR, value, headers)], _SHAPE)
-        plans = profiles._plans(job.definitions)
-        chunks = profiles._chunks(batch, ChunkBuilder(profiles._decoders(job, plans), plans))
+        plans = profiles.plans_of(job)
+        chunks = profiles.chunks_of(batch, ChunkBuilder(profiles.decoders_of(job, plans), plans))
         [refusal] = [refusal for chunk in chunks.values() for refusal in chunk.refused]
         published: Headers = [("correlation_id", refusal.correlation_id.encode())]
         return _letter(refusal.value, refusal.key, published, refusal.timestamp_ms)

@@ -4,13 +4,14 @@ import json
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
+from starling_spark.jobs.profiles.definitions.entries import changed, first_entries
 from starling_spark.jobs.profiles.definitions.in_force import Definition, Trait, read_definitions
-from starling_spark.jobs.profiles.definitions.plans import compile_traits
+from starling_spark.jobs.profiles.definitions.plans import compile_entries
 from starling_spark.jobs.profiles.fold.bucket import Clock, Computed, Unfoldable
-from starling_spark.jobs.profiles.fold.chunks import Chunk, UserHits
+from starling_spark.jobs.profiles.fold.chunks import Chunk, Seeds, UserHits
 from starling_spark.jobs.profiles.fold.folding import BucketFold
+from starling_spark.jobs.profiles.fold.histories import fold_history
 from starling_spark.jobs.profiles.fold.matches import Event
-from starling_spark.jobs.profiles.fold.silence import LIVE, CatchingUp, Visited
 from starling_spark.jobs.profiles.fold.wheel import Slot
 
 DAY_MS = 86_400_000
@@ -43,7 +44,7 @@ class MemoryStore:
         self.users: dict[str, bytes] = {}
         self.slots: dict[Slot, list[str]] = {}
         self.published: list[str] = []
-        self.visits: dict[int, list[Visited]] = {}
+        self.lists: dict[int, list[str]] = {}
 
     def clock(self) -> Clock:
         return self.kept_clock
@@ -77,22 +78,47 @@ class MemoryStore:
     def names(self) -> list[str]:
         return list(self.users)
 
-    def put_visit(self, number: int, visit: list[Visited]) -> None:
-        self.visits[number] = visit
+    def put_list(self, number: int, users: list[str]) -> None:
+        self.lists[number] = users
 
-    def take_visit(self, number: int) -> list[Visited]:
-        return self.visits.pop(number)
+    def take_list(self, number: int) -> list[str]:
+        return self.lists.pop(number)
 
 
 class Partition:
     """One partition over many micro-batches. Events are (user, time, name, properties)."""
 
-    def __init__(self, *definitions: Definition, published_to_ms: int = 0, catching_up: CatchingUp = LIVE) -> None:
-        self.plans = compile_traits(traits(*definitions))
+    def __init__(self, *definitions: Definition, published_to_ms: int = 0) -> None:
+        self.entries, self.step = first_entries(definitions), 0
+        self.plans = compile_entries(self.entries)
         self.published_to_ms = published_to_ms
-        self.catching_up = catching_up
         self.store = MemoryStore()
         self._batches = 0
+
+    def begin_step(self, *definitions: Definition) -> None:
+        """Start again with the same state and other definitions, which are in force from the first visit on."""
+        self.step += 1
+        self.entries = changed(self.entries, definitions, self.step)
+        self.plans = compile_entries(self.entries, self.step, is_complete=False)
+
+    def restart_after_step(self) -> None:
+        """Start again with the same state when the step is complete."""
+        self.plans = compile_entries(self.entries, self.step)
+
+    def histories(self, chunks: Iterable[Chunk]) -> dict[str, bytes]:
+        """Return by user the history of the leaves that the step adds, folded from chunks of the time before it."""
+        if "w" not in self.plans:
+            return {}
+        measures, fresh = self.plans["w"].measures, self.plans["w"].fresh_leaves()
+        numbers = {number for number, leaf in enumerate(measures.leaves) if leaf.id in fresh}
+        runs: dict[str, list[UserHits]] = {}
+        for chunk in chunks:
+            for name, hits in chunk.users.items():
+                only = [(time, now, [one for one in found if one[0] in numbers]) for time, now, found in hits.hits]
+                runs.setdefault(name, []).append(UserHits(hits.correlation_id, [hit for hit in only if hit[2]]))
+        folded = {name: fold_history(measures, name, own) for name, own in runs.items()}
+        assert not any(lost for _, lost in folded.values())
+        return {name: state for name, (state, _) in folded.items() if state is not None}
 
     def batch(self, events: Iterable[tuple[str, int, str, Mapping[str, Any]]], now_ms: int = 0) -> list[Computed]:
         """Return the output of a micro-batch; the event clock advances to `now_ms` at its end."""
@@ -116,11 +142,19 @@ class Partition:
             hits.hits.append((happened.time_ms, chunk.now_ms, matches))
 
     def fold(self, chunks: Sequence[Chunk]) -> list[Computed]:
+        return computed(self.outputs(chunks))
+
+    def outputs(self, chunks: Sequence[Chunk]) -> list[Computed | Unfoldable]:
         self._batches += 1
-        folding = BucketFold(self.plans, self.store, self.published_to_ms, None, self.catching_up)
+        folding = BucketFold(self.plans, self.store, self.published_to_ms)
         for chunk in chunks:
             folding.take(chunk)
-        return computed(folding.finish(1_000_000 * self._batches))
+        return list(folding.finish(1_000_000 * self._batches))
+
+
+def seeded(states: Mapping[str, bytes]) -> Chunk:
+    """Return a chunk of histories alone."""
+    return Chunk(0, "", {}, [], seeds=Seeds(dict(states)))
 
 
 def computed(finished: Iterable[Computed | Unfoldable]) -> list[Computed]:

@@ -17,6 +17,7 @@ from starling_common.failpoints.raising import Raising
 from starling_common.settings import Clock
 from starling_common.wire import RegistryUnavailable
 from starling_segments.measures import MeasurePlan
+from starling_spark.jobs.profiles.definitions.entries import first_entries
 from starling_spark.jobs.profiles.definitions.plans import compile_traits
 from starling_spark.jobs.profiles.fold import folding
 from starling_spark.jobs.profiles.fold.bucket import Computed, Unfoldable
@@ -225,7 +226,9 @@ def test_the_job_writes_the_dead_letter_of_an_event_that_it_cannot_fold(monkeypa
     wire = Wire("http://127.0.0.1:1", tuple(TopicSchema(topic, name, at) for at, (topic, name) in enumerate(names.items(), 1)))
     partition = Partition(defined("n", ORDERS))
     processor: Any = transform._Processor(
-        transform.Job(transform.Topics("events", "clock", "aggregates", "dlq"), wire, Clock.EVENT, (defined("n", ORDERS),))
+        transform.Job(
+            transform.Topics("events", "clock", "aggregates", "dlq"), wire, Clock.EVENT, first_entries((defined("n", ORDERS),))
+        )
     )
     processor._store, processor._plans, processor._published_to = partition.store, partition.plans, {}
     processor._encode = computed_encoder(wire.codec("aggregates"), 1)

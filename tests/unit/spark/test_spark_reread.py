@@ -4,31 +4,19 @@ import copy
 import json
 import random
 from collections.abc import Mapping, Sequence
-from pathlib import Path
-from threading import Event as Signal
-from types import SimpleNamespace
 from typing import Any, NamedTuple
 
 import pytest
-from prometheus_client import CollectorRegistry
 
-from starling_common.failpoints.ending import Ending
 from starling_common.outcome import Done, Refused
-from starling_common.settings import Clock
-from starling_common.telemetry.metrics import Metrics
 from starling_common.values import split_key
 from starling_items.computed import fold_computed
 from starling_items.profile import Profile
-from starling_spark.directories import LocalDirectory
-from starling_spark.jobs.profiles.definitions.in_force import Definition, Definitions
+from starling_spark.jobs.profiles.definitions.in_force import Definitions
 from starling_spark.jobs.profiles.fold.bucket import Computed
 from starling_spark.jobs.profiles.fold.chunks import Chunk
-from starling_spark.jobs.profiles.fold.silence import CatchingUp
-from starling_spark.jobs.profiles.job import ProfilesDependencies, ProfilesJob
-from starling_spark.jobs.profiles.query.queries import QueryOptions
-from starling_spark.jobs.profiles.query.transform import Job, Topics
 from tests.unit.spark.evaluator import Evaluator
-from tests.unit.spark.keeping import DAY_MS, ORDERS, START_MS, Partition, defined
+from tests.unit.spark.keeping import DAY_MS, START_MS, Partition, seeded
 
 Event = tuple[str, int, str, Mapping[str, Any]]
 BUY = {"event": "buy"}
@@ -65,10 +53,10 @@ class Installation:
         self.published_to_ms = 0
         self.events_are_deleted = False
         self.query = Partition()
-        self.silent = Partition()
-        self.reached = 0
-        """The reads of the history that the silent query has folded."""
-        self.visits_left = 0
+        self.cut = 0
+        """The reads before the last step."""
+        self.histories: dict[str, bytes] = {}
+        """Those that the query has not taken yet, in the step that is not complete."""
         self.epoch = 0
         """Of the driver."""
         self.changes: list[tuple[str, str, Any]] = []
@@ -97,36 +85,23 @@ class Installation:
             self.query.store.published.extend(self.profiles)
         self._publish(self.query.fold([self.query.chunk(*read) for read in self.history]))
 
-    def start_beside(self) -> None:
-        """A silent query of the definitions in force, while the one before goes on."""
-        self.silent = Partition(*self.definitions.in_force(), catching_up=CatchingUp(True, frozenset()))
-        self.reached = 0
-        if self.events_are_deleted:
-            self.silent.store.published.extend(self.profiles)
-
-    def catch_up(self, reads: int) -> None:
-        """A silent micro-batch of so many reads."""
-        until = min(self.reached + reads, len(self.history))
-        assert self.silent.fold([self.silent.chunk(*read) for read in self.history[self.reached : until]]) == []
-        self.reached = until
-
-    def hand_over(self, former: Definitions, visits: int, read: Read) -> None:
-        """The silent query publishes from the micro-batch on that has the rest of the history and `read`."""
+    def begin_step(self) -> None:
+        """The query goes on with the definitions in force."""
         self.epoch += 1
-        known = set(former.in_force())
-        changed = frozenset((one.workspace, one.key) for one in self.definitions.in_force() if one not in known)
-        self.query, self.query.published_to_ms = self.silent, self.published_to_ms
-        self.query.catching_up = CatchingUp(False, changed)
+        self.query.begin_step(*self.definitions.in_force())
+        self.cut = len(self.history)
+        self.histories = self.query.histories([self.query.chunk(*read) for read in self.history])
+
+    def seed(self, users: Sequence[str], read: Read) -> None:
+        """A micro-batch takes the histories of some users; it also has `read`."""
         self.history.append(read)
-        rest = [self.query.chunk(*one) for one in self.history[self.reached :]]
-        self.visits_left = visits - 1
-        self._publish(self.query.fold([Chunk(0, "", {}, [], visits), *rest]))
+        own = {name: self.histories[name] for name in users}
+        self._publish(self.query.fold([self.query.chunk(*read), seeded(own)]))
 
     def visit(self, visits: int, read: Read) -> None:
-        """A further visit, in a micro-batch with `read`."""
+        """A visit, in a micro-batch with `read`."""
         self.history.append(read)
-        self.visits_left -= 1
-        self._publish(self.query.fold([self.query.chunk(*read), Chunk(0, "", {}, [], visits)]))
+        self._publish(self.query.fold([Chunk(0, "", {}, [], visits), self.query.chunk(*read)]))
 
     def take(self, read: Read) -> None:
         self.history.append(read)
@@ -267,95 +242,72 @@ def test_an_event_without_the_property_publishes_nothing(installation: Installat
     assert computed(installation) == {"spent_30d": 100}
 
 
-def test_a_value_that_only_the_former_query_published_on_the_way_is_published_again(installation: Installation) -> None:
-    """Time alone changes a to b and back: the silent query ends before b, and publishes after it."""
-    installation.define("recent", {**BUY, "measure": {"last": "sku"}, "between_ago": ["20d", "5d"]})
-    installation.start()
-    bought = [("b", START_MS + day * DAY_MS, "buy", {"sku": sku}) for day, sku in ((0, "a"), (2, "b"), (4, "a"))]
-    installation.take(Read(bought, START_MS + 6 * DAY_MS))
-    former = installation.definitions
+def test_the_value_of_a_new_trait_counts_the_events_before_and_after_the_step(installation: Installation) -> None:
+    installation.take(Read([("b", START_MS + 1, "refund", {})], 0))
     installation.define("refunds", {"event": "refund"})
-    installation.start_beside()
-    installation.catch_up(len(installation.history))
-    installation.take(Read([], START_MS + 8 * DAY_MS))
-    assert computed(installation, "b")["recent"] == "b"
-    installation.hand_over(former, 1, Read([], START_MS + 10 * DAY_MS))
-    assert computed(installation, "b")["recent"] == "a"
+    installation.begin_step()
+    installation.take(Read([("b", START_MS + 2, "refund", {}), ("c", START_MS + 3, "refund", {})], 0))
+    assert computed(installation) == {"spent_30d": 100}
+    installation.seed(["w/b"], Read([], 0))
+    assert computed(installation, "b") == {"refunds": 2}
+    assert "w/c" not in installation.profiles
+    installation.visit(1, Read([], 0))
+    assert computed(installation, "c") == {"refunds": 1}
+
+
+def test_a_history_that_comes_twice_changes_nothing(installation: Installation) -> None:
+    installation.define("buys", BUY)
+    installation.begin_step()
+    installation.seed(["w/a"], Read([], 0))
+    installation.seed(["w/a"], Read([buy("a", START_MS + 1, 1)], 0))
+    installation.visit(1, Read([], 0))
+    assert computed(installation) == {"spent_30d": 101, "buys": 2}
+
+
+def test_the_former_version_is_in_force_until_the_history_is_there(installation: Installation) -> None:
+    installation.define("n", BUY)
+    installation.start()
+    installation.define("n", {**BUY, "measure": {"sum": "amount"}})
+    installation.begin_step()
+    installation.take(Read([buy("a", START_MS + 1, 1)], 0))
+    assert computed(installation)["n"] == 2
+    installation.seed(["w/a"], Read([], 0))
+    assert computed(installation)["n"] == 101
 
 
 def test_a_user_whom_an_event_touches_before_the_visit_loses_the_value_of_the_former_version(installation: Installation) -> None:
     installation.define("n", BUY)
     installation.start()
     installation.take(Read([buy("b", START_MS + 1, 1)], 0))
-    former = installation.definitions
     installation.define("n", {"event": "refund"})
-    installation.start_beside()
-    installation.catch_up(len(installation.history))
-    installation.hand_over(former, 2, Read([], 0))
+    installation.begin_step()
+    installation.visit(2, Read([], 0))
     assert (computed(installation)["n"], computed(installation, "b")["n"]) == (0, 1)
     installation.visit(2, Read([buy("b", START_MS + 2, 1)], 0))
     assert computed(installation, "b")["n"] == 0
 
 
-class Query:
-    """A `TraitQuery` of which a silent one never catches up. `running`: the definitions of all queries that run."""
-
-    running: list[tuple[Definition, ...]]
-    progress = None
-
-    def __init__(self, _spark: object, job: Job, *_: object) -> None:
-        self.name = "q"
-        self._definitions = job.definitions
-        self._ends = {("events", 0): 0 if job.catching_up.is_silent else 9}
-        self.running.append(job.definitions)
-
-    def poll(self) -> Mapping[tuple[str, int], int]:
-        return self._ends
-
-    def visited(self) -> int:
-        return 0
-
-    def stop(self, _seconds: float) -> None:
-        if self._definitions in self.running:
-            self.running.remove(self._definitions)
+def test_what_is_left_of_an_archived_trait_does_not_count_for_a_new_one_of_the_same_events(installation: Installation) -> None:
+    """The state of a user without events in between still has the old matches."""
+    installation.define("n", BUY)
+    installation.start()
+    installation.archive("n")
+    installation.begin_step()
+    installation.visit(1, Read([], 0))
+    assert computed(installation) == {"spent_30d": 100}
+    installation.define("m", BUY)
+    installation.begin_step()
+    installation.seed(list(installation.histories), Read([], 0))
+    installation.visit(1, Read([buy("a", START_MS + 1, 1)], 0))
+    assert computed(installation) == {"spent_30d": 101, "m": 2}
 
 
-class Steps(Signal):
-    """The end of a process after some turns of its loop. `steps`: the definitions after each; `states`: what runs then."""
-
-    def __init__(self, catalogue: SimpleNamespace, steps: Sequence[tuple[Definition, ...]]) -> None:
-        super().__init__()
-        self._catalogue, self._steps = catalogue, list(steps)
-        self.states: list[list[tuple[Definition, ...]]] = []
-
-    def wait(self, timeout: float | None = None) -> bool:
-        self.states.append(list(Query.running))
-        if self._steps:
-            definitions = self._steps.pop(0)
-            self._catalogue.latest = self._catalogue.current = lambda: (definitions, 0)
-        else:
-            self.set()
-        return self.is_set()
-
-
-def test_a_change_that_is_taken_back_ends_its_silent_query(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    old, new = (defined("n", ORDERS),), (defined("n", ORDERS), defined("m", ORDERS))
-    monkeypatch.setattr(Query, "running", [], raising=False)
-    monkeypatch.setattr("starling_spark.jobs.profiles.job.TraitQuery", Query)
-    catalogue = SimpleNamespace(latest=lambda: (old, 0), current=lambda: (old, 0), topic="definitions")
-    positions = SimpleNamespace(
-        load=lambda _: None, ends=lambda _: {("events", 0): 9}, commit=lambda *_, **__: None, read_up_to=dict
-    )
-    published = SimpleNamespace(without_events=dict, stream_times=dict)
-    dependencies = ProfilesDependencies(
-        catalogue, positions, published, lambda: None, Metrics(CollectorRegistry()), Ending(None, ())  # type: ignore[arg-type, return-value]
-    )  # fmt: skip
-    options = QueryOptions("", 1, LocalDirectory(tmp_path / "profiles"), 1, 0.1)
-    job = ProfilesJob(dependencies, options, Job(Topics("events", "clock", "values", "letters"), None, Clock.EVENT))  # type: ignore[arg-type]
-    stopping = Steps(catalogue, [new, new, old, old])
-    job.run(stopping, 1.0)
-    assert stopping.states == [[old], [old, new], [old, new], [old], [old]]
-    assert len(list((tmp_path / "profiles").iterdir())) == 1
+def test_an_unchanged_trait_keeps_what_it_counted_from_deleted_events(installation: Installation) -> None:
+    installation.define("refunds", {"event": "refund"})
+    installation.history.clear()
+    installation.begin_step()
+    installation.visit(1, Read([buy("a", START_MS + 1, 1)], 0))
+    assert computed(installation) == {"spent_30d": 101}
 
 
 class Life:
@@ -428,34 +380,42 @@ class Life:
             history.append(self.read())
             self.installation.start()
 
+    def step(self) -> None:
+        """Some changes, the histories of all users in any order and some twice, then visits, while events go on."""
+        chance, installation = self.chance, self.installation
+        for _ in range(chance.choice([1, 1, 1, 2, 3])):
+            self.change()
+        installation.begin_step()
+        while chance.random() < 0.7:
+            installation.take(self.read())
+        names = [*installation.histories, *chance.choices(list(installation.histories), k=2)] if installation.histories else []
+        chance.shuffle(names)
+        while names:
+            count = chance.choice([1, 2, 6])
+            installation.seed(names[:count], self.read())
+            names = names[count:]
+            if chance.random() < 0.2:
+                installation.take_and_crash(self.read())
+                installation.restart()
+        visits = chance.choice([1, 1, 2, 3])
+        for _ in range(visits):
+            installation.visit(visits, self.read())
 
-@pytest.mark.parametrize("seed", range(16))
-def test_profiles_equal_a_fold_over_all_events_after_every_handover(seed: int) -> None:
-    """The former query goes on while the newer one catches up; then each user is visited once."""
+
+@pytest.mark.parametrize("seed", range(40))
+def test_profiles_equal_a_fold_over_all_events_after_every_step(seed: int) -> None:
     life = Life(seed)
     installation, chance = life.installation, life.chance
     for _ in range(12):
         for _ in range(chance.choice([1, 3, 6])):
             installation.take(life.read())
             assert installation.differences() == []
-        former = installation.definitions
-        for _ in range(chance.choice([1, 1, 1, 2])):
-            life.change()
-        if chance.random() < 0.2:
-            del installation.history[: chance.randrange(len(installation.history) + 1)]
-            installation.events_are_deleted = True
-        installation.start_beside()
-        while chance.random() < 0.8:
-            installation.catch_up(chance.choice([1, 5, 100]))
-            if chance.random() < 0.5:
-                installation.take(life.read())
-        visits = chance.choice([1, 1, 2, 3])
-        installation.hand_over(former, visits, life.read())
-        while installation.visits_left:
-            installation.visit(visits, life.read())
+        life.step()
         assert installation.differences() == []
-        assert installation.query.store.kept_clock.silence is None
-        assert installation.query.store.visits == {}
+        assert installation.query.store.kept_clock.visits is None
+        assert installation.query.store.lists == {}
+        if chance.random() < 0.5:
+            installation.query.restart_after_step()
 
 
 @pytest.mark.parametrize("seed", range(12))

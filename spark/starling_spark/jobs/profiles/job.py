@@ -1,15 +1,15 @@
 """Edge: the driver's loop: the definitions in force, the query that computes them, and the committed offsets.
 
 The consumer group's offset of a record is committed after every value that follows from it is published, under the definitions in
-force; the offset of a definition is committed after its trait is published over all history. New definitions come into force by
-a second query: it reads the history without publishing, while the first one goes on, and takes over when it has caught up.
+force; the offset of a definition is committed after its trait is published over all history. The query keeps its state when
+definitions change: it starts again at the same offsets, and a batch job beside it reads the history of the new ones.
 """
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
 from functools import partial
 from threading import Event
-from typing import Final, NamedTuple
+from typing import Final
 
 from confluent_kafka import KafkaException
 from pyspark.errors import StreamingQueryException
@@ -20,13 +20,13 @@ from starling_common.kafka.clients import BrokerUnavailable
 from starling_common.telemetry.logs import log
 from starling_common.telemetry.metrics import Metrics
 from starling_common.time.instants import wall_clock_ms
+from starling_spark.jobs.profiles.bootstrap import Bootstrap, BootstrapDependencies, State
 from starling_spark.jobs.profiles.definitions.catalogue import TraitCatalogue
-from starling_spark.jobs.profiles.definitions.in_force import Definition
-from starling_spark.jobs.profiles.fold.silence import CatchingUp
+from starling_spark.jobs.profiles.definitions.in_force import Definition, fingerprint
 from starling_spark.jobs.profiles.query.generations import Generation, Generations
 from starling_spark.jobs.profiles.query.positions import GroupPositions
 from starling_spark.jobs.profiles.query.published import Published
-from starling_spark.jobs.profiles.query.queries import Batch, Observers, QueryOptions, TraitQuery, checkpoint_name, layout_of
+from starling_spark.jobs.profiles.query.queries import Batch, Observers, QueryOptions, TraitQuery, layout_of
 from starling_spark.jobs.profiles.query.transform import Job
 from starling_spark.kafka.checkpoints import Checkpoint
 from starling_spark.kafka.groups import Ends
@@ -36,22 +36,21 @@ from starling_spark.session.running import Stall, completed_tasks, driver_turns
 
 _QUERY = "profiles"
 """The label of the metrics; Spark's name of the query changes with the definitions."""
-_CATCH_UP = "profiles_catch_up"
 _POLL_SECONDS = 0.1
-_USERS_A_VISIT = 4_000
-"""Users of a partition that one micro-batch visits when a query begins to publish."""
 _IDLE_SECONDS = 1.0
 _MOST_LATE_WORKERS = 3
 _STREAM_TIME_STEP_MS = 10_000
 """Stream time that may pass until it is committed without a record, as with the heartbeats of the wall clock."""
-HANDOVER: Final = (
-    "handover_begins",
-    "handover_newer_stopped",
-    "handover_former_stopped",
-    "handover_live",
-    "handover_visit",
+STEP: Final = (
+    "step_begins",
+    "step_stopped",
+    "step_stored",
+    "bootstrap_read",
+    "bootstrap_seeded",
+    "bootstrap_visit",
+    "step_batch",
 )
-"""The points of a handover at which a test kills the process."""
+"""The points of a step to other definitions at which a test kills the process."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -69,32 +68,6 @@ class ProfilesDependencies:
     ending: Ending
     reached: Callable[[Ends], None] = lambda _: None
     wrote: Callable[[Mapping[str, int]], None] = lambda _: None
-
-
-class _Stopping(NamedTuple):
-    """The end of the process, and how long a query may take to stop."""
-
-    event: Event
-    seconds: float
-
-
-@dataclass(slots=True)
-class _CatchUp:
-    """A silent query. `history`: the ends of the topics when it was started."""
-
-    generation: Generation
-    query: TraitQuery
-    history: Ends
-    ends: Ends | None = None
-
-    def poll(self) -> None:
-        """Look at the progress. Raises: StreamingQueryException if the query failed."""
-        self.ends = self.query.poll()
-
-    def has_caught_up(self, published: Ends, most: int) -> bool:
-        """Return whether the history is read, and at most `most` records are missing to the offsets of the query that publishes."""
-        own = self.ends or {}
-        return _reached(own, self.history) and sum(end - own.get(place, 0) for place, end in published.items()) <= most
 
 
 def _reached(ends: Ends, goal: Ends) -> bool:
@@ -161,7 +134,7 @@ class ProfilesJob:
                 else:
                     late = 0
             elif definitions:
-                self._generations.open(self._name(definitions), self._layout, definitions, live=True)
+                self._generations.open(fingerprint(definitions, self._layout), self._layout, definitions)
             else:
                 self._idle(stopping)
 
@@ -185,100 +158,80 @@ class ProfilesJob:
             self._dependencies.positions.commit({**ends, (self._dependencies.catalogue.topic, 0): position}, read=False)
 
     def _stream(self, generation: Generation, stopping: Event, stop_seconds: float) -> None:
-        """Run the query that publishes, and beside it a silent one for newer definitions, until that one takes over."""
+        """Run the query until `stopping`, or until it has a step to newer definitions; then it starts again."""
         self._turns.rest()  # a query begins with the values of the topic, whose number is unknown
         history = self._dependencies.positions.ends(self._inputs)
         generation = self._generations.take_over(generation, wall_clock_ms())
-        query = self._started(generation, silent=False)
-        newer: _CatchUp | None = None
+        is_complete = generation.is_complete  # looked up once: in an object store this is a request
+        job = self._job(generation, is_complete=is_complete)
+        files = Checkpoint(generation.directory).files()
+        query = self._started(generation, job)
+        bootstrap = self._bootstrap(generation, job) if generation.step.number and not is_complete else None
         self._set_state("active")
         self._stall.begin()
         committed: tuple[object, ...] | None = None
-        is_complete = generation.is_complete  # looked up once: in an object store this is a request
         try:
             while not stopping.is_set():
                 self._turns.turned()
                 ends = query.poll()
                 self._stall.look(query.progress, ends or {})
-                if not is_complete and query.visited() >= generation.visits and _reached(ends or {}, history):
-                    self._generations.check(generation)
-                    self._generations.complete(generation)
-                    is_complete = True
+                if bootstrap is not None:
+                    is_complete = is_complete or bootstrap.advance(max(files, query.visited())) is State.DONE
+                else:
+                    is_complete = is_complete or _reached(ends or {}, history)
+                if is_complete and not generation.is_complete:
+                    self._complete(generation)
                 definitions = self._definitions()
                 _, position = self._dependencies.catalogue.latest()
                 commit = partial(self._commit, generation, ends or {})
                 state = (ends, position, is_complete, max(self._stream_times.values(), default=0) // _STREAM_TIME_STEP_MS)
                 if state != committed and self._attempt(commit):
                     committed = state
-                if is_complete:
-                    newer = self._catching_up(newer, generation, definitions, stop_seconds)
-                if newer is not None and newer.has_caught_up(ends or {}, self._options.catch_up_records):
-                    self._hand_over(query, generation, newer, _Stopping(stopping, stop_seconds))
+                if is_complete and definitions != generation.definitions:
+                    self._change(query, generation, definitions, stop_seconds)
                     return
                 stopping.wait(_POLL_SECONDS)
         finally:
             self._turns.rest()
-            for one in (query, newer.query if newer is not None else None):
-                if one is not None:
-                    one.stop(stop_seconds)
-                    log(__name__).info("query_stopped", name=one.name)
+            if bootstrap is not None:
+                bootstrap.stop()
+            query.stop(stop_seconds)
+            log(__name__).info("query_stopped", name=query.name)
 
-    def _catching_up(
-        self, newer: _CatchUp | None, generation: Generation, definitions: tuple[Definition, ...], stop_seconds: float
-    ) -> _CatchUp | None:
-        """Return the silent query of these definitions, started if it is not the present one; None: they are in force."""
-        if newer is not None and newer.generation.definitions == definitions:
-            newer.poll()
-            return newer
-        if newer is None and definitions == generation.definitions:
-            return None
+    def _complete(self, generation: Generation) -> None:
         self._generations.check(generation)
-        if newer is not None:
-            self._turns.rest()
-            newer.query.stop(stop_seconds)
-            log(__name__).info("query_stopped", name=newer.query.name)
-            self._generations.delete_others(generation.name)
-        if definitions == generation.definitions:
-            return None
-        self._turns.rest()
-        name = self._name(definitions)
-        self._generations.delete_others(generation.name, name)
-        made = self._generations.open(name, self._layout, definitions, live=False)
-        return _CatchUp(made, self._started(made, silent=True), self._dependencies.positions.ends(self._inputs))
+        self._generations.complete(generation)
+        log(__name__).info("definitions_in_force", step=generation.step.number, definitions=len(generation.definitions))
 
-    def _hand_over(self, query: TraitQuery, generation: Generation, newer: _CatchUp, stop: _Stopping) -> None:
-        """Stop both queries, the publishing one at or after the offsets of the silent one, and let the other publish.
-
-        A process that is killed before `make_live` has the former query in force, and afterwards the newer one.
-        """
+    def _change(self, query: TraitQuery, generation: Generation, definitions: tuple[Definition, ...], stop_seconds: float) -> None:
+        """Stop the query between two micro-batches, and store where it has to continue with which definitions."""
         passed = self._dependencies.ending.passed
-        passed("handover_begins")
-        newer.query.stop(stop.seconds)
-        checkpoint = Checkpoint(newer.generation.directory)
-        if checkpoint.committed is not None:
-            checkpoint.move(lambda _place, offset: offset)  # a planned micro-batch is planned again, with the visits
-        reached = checkpoint.offsets()
-        passed("handover_newer_stopped")
-        while not _reached(query.poll() or {}, reached):
-            self._turns.turned()
-            if stop.event.wait(_POLL_SECONDS):
-                return
-        query.stop(stop.seconds)
+        passed("step_begins")
+        query.stop(stop_seconds)
         self._generations.check(generation)
-        passed("handover_former_stopped")
-        self._attempt(partial(self._commit, generation, query.poll() or {}))
-        visits = max(1, -(-newer.query.users() // (_USERS_A_VISIT * self._options.partitions)))
-        self._generations.make_live(newer.generation, generation, visits)
-        passed("handover_live")
-        log(__name__).info("definitions_in_force", name=newer.generation.name, visits=visits)
+        passed("step_stopped")
+        made = self._generations.change(generation, definitions, query.users())
+        passed("step_stored")
+        log(__name__).info("step", number=made.step.number, state="begun", definitions=len(definitions))
 
-    def _started(self, generation: Generation, *, silent: bool) -> TraitQuery:
-        metrics = self._dependencies.metrics
-        observers = Observers(partial(self._published, generation), QueryMetrics(metrics, _CATCH_UP if silent else _QUERY))
+    def _bootstrap(self, generation: Generation, job: Job) -> Bootstrap:
+        dependencies, options = self._dependencies, self._options
+        needed = BootstrapDependencies(
+            dependencies.open_spark,
+            dependencies.published.events,
+            dependencies.ending.passed,
+            options.brokers,
+            options.partitions,
+            options.seeded_users,
+        )
+        return Bootstrap(generation, job, needed)
+
+    def _started(self, generation: Generation, job: Job) -> TraitQuery:
+        observers = Observers(partial(self._published, generation), QueryMetrics(self._dependencies.metrics, _QUERY))
         published = self._dependencies.published.without_events()
-        job = self._job(generation, silent=silent)
-        query = TraitQuery(self._dependencies.open_spark(), job, self._options, observers, published)
-        log(__name__).info("query_started", name=query.name, definitions=len(generation.definitions), silent=silent)
+        spark = self._dependencies.open_spark()
+        query = TraitQuery(spark, job, self._options, generation.directory, observers, published)
+        log(__name__).info("query_started", name=query.name, definitions=len(generation.definitions))
         return query
 
     def _commit(self, generation: Generation, ends: Ends) -> None:
@@ -300,32 +253,26 @@ class ProfilesJob:
         self._broker_problem = None
         return True
 
-    def _name(self, definitions: tuple[Definition, ...]) -> str:
-        return checkpoint_name(self._options, replace(self._plain, definitions=definitions))
-
-    def _job(self, generation: Generation, *, silent: bool) -> Job:
+    def _job(self, generation: Generation, *, is_complete: bool) -> Job:
         read = tuple((topic, number, offset) for (topic, number), offset in self._dependencies.positions.read_up_to().items())
-        to = tuple(self._dependencies.published.stream_times().items())
-        # With a former query, stream time is that of the records and heartbeats alone.
-        started_ms = 0 if silent or generation.visits else wall_clock_ms()
         return replace(
             self._plain,
-            definitions=generation.definitions,
-            started_ms=started_ms,
+            entries=generation.entries,
+            started_ms=wall_clock_ms(),
             refused_before=read,
-            published_to=to,
-            catching_up=CatchingUp(silent, generation.changed),
+            published_to=tuple(self._dependencies.published.stream_times().items()),
             epoch=generation.epoch,
+            step=generation.step.number,
+            is_complete=is_complete,
         )
 
     def _published(self, generation: Generation, batch: Batch) -> None:
         self._count(batch)
         # A micro-batch whose values the normalizer ignores must not be completed: the driver that took over repeats it.
         self._generations.check(generation)
-        if generation.number:
-            self._stream_times = batch.stream_times
-        if generation.visits and not generation.is_complete:
-            self._dependencies.ending.passed("handover_visit")
+        self._stream_times = batch.stream_times
+        if generation.step.number and not generation.is_complete:
+            self._dependencies.ending.passed("step_batch")
 
     def _count(self, batch: Batch) -> None:
         self._dependencies.wrote(batch.published)

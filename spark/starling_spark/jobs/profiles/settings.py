@@ -12,9 +12,9 @@ class ProfilesSettings(SparkSettings):
     """Settings of `python -m starling_spark.jobs.profiles`."""
 
     profiles_trigger_seconds: Annotated[float, Field(gt=0, le=3600, description="shortest time between micro-batches")] = 1.0
-    profiles_catch_up_records: Annotated[
-        int, Field(ge=1, description="records of a micro-batch that reads the history under new definitions, beside the live ones")
-    ] = 100_000
+    profiles_seeded_users: Annotated[
+        int, Field(ge=100, description="users whose history a micro-batch takes for a new trait, beside the live events")
+    ] = 10_000
     profiles_stop_seconds: Annotated[float, Field(gt=0, description="time at a stop for the current micro-batch to finish")] = 20.0
     profiles_group: Annotated[str, Field(description="consumer group in which the job commits its offsets")] = "starling-profiles"
     profiles_events_topic: Annotated[str, Field(description="topic of the events")] = BEHAVIOUR

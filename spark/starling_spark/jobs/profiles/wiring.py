@@ -15,7 +15,7 @@ from starling_common.telemetry.metrics import Metrics
 from starling_common.wire import Registry
 from starling_spark.directories import directory_at
 from starling_spark.jobs.profiles.definitions.catalogue import TraitCatalogue
-from starling_spark.jobs.profiles.job import HANDOVER, ProfilesDependencies, ProfilesJob
+from starling_spark.jobs.profiles.job import STEP, ProfilesDependencies, ProfilesJob
 from starling_spark.jobs.profiles.query.positions import GroupPositions
 from starling_spark.jobs.profiles.query.published import Published
 from starling_spark.jobs.profiles.query.queries import QueryOptions
@@ -44,7 +44,7 @@ def profiles_job(settings: ProfilesSettings, is_stopping: Callable[[], bool] = l
     metrics = Metrics(CollectorRegistry())
     plain = _job(settings, registry)
     published = Published(settings.kafka.brokers, plain.topics, registry.codec(plain.topics.aggregates, "AggregateComputed"))
-    ending = Ending(settings.failpoint, HANDOVER)
+    ending = Ending(settings.failpoint, STEP)
     with ExitStack() as stack:
         for close in (group.close, published.close, close_spark, catalogue.stop):
             stack.callback(close)
@@ -111,5 +111,5 @@ def _query_options(settings: ProfilesSettings, open_spark: Callable[[], SparkSes
         checkpoints=directory_at(settings.checkpoint_dir, open_spark) / "profiles",
         state_partitions=settings.spark_state_partitions,
         trigger_seconds=settings.profiles_trigger_seconds,
-        catch_up_records=settings.profiles_catch_up_records,
+        seeded_users=settings.profiles_seeded_users,
     )

@@ -98,7 +98,7 @@ def read_definitions(definitions: Sequence[Definition]) -> tuple[tuple[Trait, ..
 
     def trait(definition: Definition) -> Trait:
         current = None if definition.document is None else measure(definition, definition.document)
-        former = [selector for text in definition.former for selector in _selectors(measure(definition, text))]
+        former = [selector for text in definition.former for selector in selectors(measure(definition, text))]
         return Trait(definition.workspace, definition.key, definition.version, current, tuple(former))
 
     return tuple(trait(definition) for definition in definitions), tuple(problems)
@@ -114,7 +114,8 @@ def computable(definitions: Sequence[Definition]) -> tuple[tuple[Definition, ...
     return tuple(definition for definition, trait in pairs if trait.measure is not None or trait.former), problems
 
 
-def _selectors(measure: Measure | Ratio | None) -> tuple[EventSelector, ...]:
+def selectors(measure: Measure | Ratio | None) -> tuple[EventSelector, ...]:
+    """Return the events that a measure counts."""
     if measure is None:
         return ()
     return (measure.of.event, measure.to.event) if isinstance(measure, Ratio) else (measure.event,)

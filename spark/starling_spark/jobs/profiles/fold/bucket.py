@@ -7,7 +7,7 @@ import msgspec
 
 from starling_common.outcome import Refused
 from starling_spark.jobs.profiles.definitions.in_force import Trait
-from starling_spark.jobs.profiles.fold.silence import Silence, Visited
+from starling_spark.jobs.profiles.fold.visits import Visits
 from starling_spark.jobs.profiles.fold.wheel import Slot
 
 
@@ -15,8 +15,9 @@ class Clock(msgspec.Struct, array_like=True):
     """The state of a bucket. `received_at` (microseconds) of the last published value; it strictly increases.
 
     `is_new`: the store has no user yet, so no lookup is needed, and earlier queries may have published outdated values. Most of a
-    history is read in this state. `silence`: the bucket catches up, or visits its users after that. `sequence`: the number of
-    micro-batches that published a value. It orders the values of each user and trait, also after a state was deleted.
+    history is read in this state. `unused`: of earlier releases. `sequence`: the number of micro-batches that published a value. It
+    orders the values of each user and trait, also after a state was deleted. `step`: the last step that the bucket has completed;
+    `waiting`: the number of lists of users with matches of traits that are not in force; `visits`: what is left of a step.
     """
 
     now_ms: int = 0
@@ -24,8 +25,11 @@ class Clock(msgspec.Struct, array_like=True):
     received_at: int = 0
     slots: set[Slot] = msgspec.field(default_factory=set)
     is_new: bool = True
-    silence: Silence | None = None
+    unused: None = None
     sequence: int = 0
+    step: int = 0
+    waiting: int = 0
+    visits: Visits | None = None
 
 
 class Computed(NamedTuple):
@@ -70,11 +74,11 @@ class Store(Protocol):
     def names(self) -> Iterable[str]:
         """Return all users with a state."""
 
-    def put_visit(self, number: int, visit: list[Visited]) -> None:
-        """Store the users of a visit."""
+    def put_list(self, number: int, users: list[str]) -> None:
+        """Store a list of users."""
 
-    def take_visit(self, number: int) -> list[Visited]:
-        """Return and delete the users of a visit."""
+    def take_list(self, number: int) -> list[str]:
+        """Return and delete a list of users."""
 
 
 class Unfoldable(NamedTuple):

@@ -11,12 +11,11 @@ import msgspec
 from starling_common.failpoints.raising import Raising
 from starling_common.failures import is_of_installation, poison
 from starling_common.outcome import Refused
-from starling_common.values import split_key
 from starling_spark.jobs.profiles.definitions.in_force import Trait
 from starling_spark.jobs.profiles.definitions.plans import TraitPlan
 from starling_spark.jobs.profiles.fold.bucket import Computed, Store, Unfoldable
-from starling_spark.jobs.profiles.fold.chunks import Chunk, UserHits, decode_chunk
-from starling_spark.jobs.profiles.fold.silence import LIVE, CatchingUp, Silence, visits
+from starling_spark.jobs.profiles.fold.chunks import Chunk, Seeds, UserHits, decode_chunk, workspace_of
+from starling_spark.jobs.profiles.fold.steps import advance, forget_broken_leaves, has_fresh_matches, merge_seed
 from starling_spark.jobs.profiles.fold.traits import (
     UserTraits,
     Value,
@@ -24,8 +23,8 @@ from starling_spark.jobs.profiles.fold.traits import (
     decode_user,
     encode_user,
     mark_due,
-    values_after_silence,
 )
+from starling_spark.jobs.profiles.fold.visits import Visits, visits
 from starling_spark.jobs.profiles.fold.wheel import Slot, reached, slot_for
 
 MAX_USERS_IN_MEMORY = 20_000
@@ -54,7 +53,6 @@ class BucketFold:
         store: Store,
         published_to_ms: int = 0,
         raising: Raising | None = None,
-        catching_up: CatchingUp = LIVE,
     ) -> None:
         """`plans`: by workspace. `published_to_ms`: the partition's stream time at the last value of an earlier query.
 
@@ -65,14 +63,12 @@ class BucketFold:
         self._store = store
         self._published_to_ms = published_to_ms
         self._clock = store.clock()
-        if catching_up.is_silent and self._clock.is_new and self._clock.silence is None:
-            self._clock.silence = Silence()
-        self._republishes = self._clock.is_new and self._clock.silence is None
-        self._changed = catching_up.changed
+        self._republishes = self._clock.is_new
         self._visits = 0
-        self._visited: set[str] = set()
-        """Users who are evaluated because of a visit only."""
-        self._began_ms = self._clock.now_ms
+        self._lost: dict[tuple[str, int], Unfoldable] = {}
+        """Events of histories that cannot be folded, and histories that cannot be merged, by user and time."""
+        self._waiting: list[str] = []
+        """Users with their first match of a trait that is not in force."""
         self._users: dict[str, _LoadedUser] = {}
         self._read: dict[str, bytes | None] = {}
         """Stored states of users that are about to be loaded."""
@@ -155,11 +151,33 @@ class BucketFold:
                     # A leaf ignores an event without its property; a mark has no payload.
                     if payload is not None or number >= first_mark:
                         numbers.add(number)
+        self._take_seeds(chunk.seeds)
         if chunk.visits:
             self._visits = chunk.visits
             self._clock.moved_by = self._clock.moved_by or _VISITED
         if chunk.now_ms >= self._clock.now_ms:
             self._clock.now_ms, self._clock.moved_by = chunk.now_ms, chunk.moved_by
+
+    def _take_seeds(self, seeds: Seeds) -> None:
+        """Merge histories into the states of users, and put the step in force for them; a repeated seed changes nothing."""
+        self._read_ahead(seeds.states)
+        for name, state in seeds.states.items():
+            if workspace_of(name) not in self._plans:
+                continue
+            user = self._user(name)
+            if user.traits.step >= user.plan.step:
+                continue
+            try:
+                merge_seed(user.traits, user.plan, state, self._clock.now_ms)
+            except Exception as cause:
+                if is_of_installation(cause):
+                    raise
+                self._lost[name, self._clock.now_ms] = Unfoldable(name, self._clock.now_ms, _VISITED, poison(cause))
+            advance(user.traits, user.plan, user.plan.step, self._clock.now_ms)
+            self._touched.setdefault(name, self._clock.moved_by or _VISITED)
+        for hit in seeds.lost:
+            refused = Refused(hit.code, hit.message)
+            self._lost[hit.user, hit.time_ms] = Unfoldable(hit.user, hit.time_ms, hit.correlation_id, refused)
 
     def _take(self, chunk: Chunk) -> list[Unfoldable]:
         """As `take`, event by event for the users at whom the fold has raised. Return the events that raise."""
@@ -169,7 +187,7 @@ class BucketFold:
             return []
         unfoldable = [event for name in sorted(fragile) for event in self._take_each(name, chunk.users[name])]
         others = {name: hits for name, hits in chunk.users.items() if name not in fragile}
-        self.take(Chunk(chunk.now_ms, chunk.moved_by, others, []))
+        self.take(msgspec.structs.replace(chunk, users=others))
         return unfoldable
 
     def _take_each(self, name: str, user_hits: UserHits) -> Iterator[Unfoldable]:
@@ -199,14 +217,12 @@ class BucketFold:
         A user whose values or state make the code raise is yielded as unfoldable; published values and the stored state stay.
         """
         clock = self._clock
-        if self._is_silent() and not self._visits:
-            yield from self._make_room(0)
-            self._store.put_clock(clock)
-            return
+        yield from self._lost.values()
         # The normalizer drops a value that is older than the published one, and the clock records up to it may be deleted.
         clock.now_ms = max(clock.now_ms, self._published_to_ms)
         self._open_slots()
-        published = self._take_published() | self._visit()
+        published = self._take_published()
+        self._visit()
         clock.received_at = max(clock.received_at, wall_clock_micros - 1)
         names, sequence = list(self._touched), clock.sequence + 1
         for number, (name, correlation_id) in enumerate(self._touched.items()):
@@ -227,8 +243,7 @@ class BucketFold:
             self._file(name, user.traits)
         yield from self._make_room(0)
         self._store_filings()
-        if clock.silence is not None and clock.silence.next_visit >= clock.silence.visits:
-            clock.silence = None
+        self._store_waiting()
         self._store.put_clock(clock)
 
     def _values(self, name: str, user: _LoadedUser, failed: dict[int, Exception]) -> list[Value] | Refused:
@@ -237,14 +252,12 @@ class BucketFold:
         try:
             if self._raising is not None:
                 self._raising.passed("values", name.encode())
+            if user.traits.step < self._clock.step:
+                advance(user.traits, user.plan, self._clock.step, now_ms)
             mark_due(user.traits, user.plan, user.numbers, now_ms)
             user.numbers.clear()
-            silence, was_silent = self._clock.silence, user.traits.silent
-            user.traits.silent = False
-            if was_silent and silence is not None and name in self._visited and not silence.everything:
-                times = (min(now_ms, silence.ended_ms or 0), now_ms)
-                return values_after_silence(user.traits, user.plan, times, failed, self._changed_in(user.plan))
-            return changed_values(user.traits, user.plan, now_ms, failed, republish=self._republishes or was_silent)
+            self._note_waiting(name, user)
+            return changed_values(user.traits, user.plan, now_ms, failed, republish=self._republishes)
         except Exception as cause:
             if is_of_installation(cause):
                 raise
@@ -253,36 +266,42 @@ class BucketFold:
     def _take_published(self) -> set[str]:
         if not self._republishes:
             return set()
-        published = {name for name in self._store.take_published() if _workspace(name) in self._plans}
+        published = {name for name in self._store.take_published() if workspace_of(name) in self._plans}
         for name in published:
             self._touched.setdefault(name, self._clock.moved_by)
         return published
 
-    def _is_silent(self) -> bool:
-        return self._clock.silence is not None and self._clock.silence.ended_ms is None
+    def _note_waiting(self, name: str, user: _LoadedUser) -> None:
+        """Note a user who may have a value of the next step, and for whom no history may come."""
+        if user.traits.step < user.plan.step and not user.traits.is_waiting and has_fresh_matches(user.traits, user.plan):
+            user.traits.is_waiting = True
+            self._waiting.append(name)
 
-    def _changed_in(self, plan: TraitPlan) -> list[int]:
-        return [index for index, trait in enumerate(plan.traits) if (trait.workspace, trait.key) in self._changed]
+    def _store_waiting(self) -> None:
+        if self._waiting:
+            self._clock.waiting += 1
+            self._store.put_list(-self._clock.waiting, self._waiting)
 
-    def _visit(self) -> set[str]:
-        """Touch the users of the next visit; return those among them whom earlier queries published from deleted events."""
-        silence = self._clock.silence
-        if silence is None or not self._visits:
-            return set()
-        if silence.ended_ms is None:
-            deleted = {name for name in self._store.take_published() if _workspace(name) in self._plans}
-            self._clock.silence = silence = Silence(self._began_ms, 0, self._visits, bool(deleted))
-            # The former query may have published values from records of this micro-batch.
-            self._republishes = True
-            for number, visit in enumerate(visits(self._store.names(), deleted, self._visits)):
-                self._store.put_visit(number, visit)
-        found = self._store.take_visit(silence.next_visit)
-        silence.next_visit += 1
-        for one in found:
-            if one.name not in self._touched:
-                self._touched[one.name] = self._clock.moved_by
-                self._visited.add(one.name)
-        return {one.name for one in found if one.is_published}
+    def _visit(self) -> None:
+        """Touch the users of the next visit. The first one completes the step of the bucket."""
+        clock, last = self._clock, max((plan.step for plan in self._plans.values()), default=0)
+        if self._visits and clock.step < last:
+            clock.step = last
+            names = {name for number in range(clock.waiting) for name in self._store.take_list(-1 - number)}
+            clock.waiting = 0
+            if any(plan.concerns_all for plan in self._plans.values()):
+                names.update(self._store.names())
+            clock.visits = Visits(0, self._visits)
+            for number, users in enumerate(visits(names, self._visits)):
+                self._store.put_list(number, users)
+        elif not self._visits:
+            return
+        if clock.visits is not None:
+            for name in self._store.take_list(clock.visits.next_visit):
+                self._touched.setdefault(name, clock.moved_by)
+            clock.visits.next_visit += 1
+            if clock.visits.next_visit >= clock.visits.count:
+                clock.visits = None
 
     def _user(self, name: str) -> _LoadedUser:
         user = self._users.get(name)
@@ -290,8 +309,11 @@ class BucketFold:
             if name not in self._read:
                 self._read_ahead((name,))
             data = self._read.pop(name)
-            state = UserTraits() if data is None else decode_user(data)
-            user = self._users[name] = _LoadedUser(state, self._plans[_workspace(name)], set())
+            plan = self._plans[workspace_of(name)]
+            state = UserTraits(step=self._clock.step, written_at=plan.step) if data is None else decode_user(data)
+            if state.written_at < plan.step:
+                forget_broken_leaves(state, plan)
+            user = self._users[name] = _LoadedUser(state, plan, set())
         return user
 
     def _read_ahead(self, names: Iterable[str]) -> None:
@@ -311,13 +333,10 @@ class BucketFold:
 
     def _encoded_users(self, failed: dict[str, Exception] | None = None) -> dict[str, bytes | None]:
         encoded: dict[str, bytes | None] = {}
-        is_silent = self._is_silent()
         for name, user in self._users.items():
             self._at = name
             try:
                 mark_due(user.traits, user.plan, user.numbers, self._clock.now_ms)
-                if is_silent:
-                    user.traits.silent = True
                 encoded[name] = None if user.traits.is_empty else encode_user(user.traits)
             except Exception as cause:
                 if failed is None or is_of_installation(cause):
@@ -369,7 +388,3 @@ def _withdrawn(user: _LoadedUser, values: Iterable[Value], failed: Collection[in
     """Return no value for each trait without a published one: a deleted event may have produced that of an earlier query."""
     indexes = {index for index, _ in values}.union(failed, user.traits.published)
     return [(index, None) for index in range(len(user.plan.traits)) if index not in indexes]
-
-
-def _workspace(user: str) -> str:
-    return split_key(user.encode())[0]

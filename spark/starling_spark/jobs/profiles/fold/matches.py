@@ -13,8 +13,8 @@ from starling_common.settings import Clock as ClockMode
 from starling_common.values import record_key
 from starling_common.wire import DecodeError
 from starling_spark.jobs.profiles.definitions.plans import TraitPlan
-from starling_spark.jobs.profiles.fold.chunks import Chunk, Refusal, UserHits
-from starling_spark.kafka.sources import VISITS, Raw
+from starling_spark.jobs.profiles.fold.chunks import Chunk, Refusal, Seeds, UserHits, decode_seeds
+from starling_spark.kafka.sources import SEEDS, VISITS, Raw
 
 CODE_BAD_EVENT = "bad_event"
 EVENT_FIELDS = ("workspace", "user_id", "name", "event_time", "correlation_id", "properties")
@@ -110,6 +110,8 @@ class ChunkBuilder:
                 _move(chunk, timestamp_ms, "")
             elif topic == VISITS:
                 chunk.visits = timestamp_ms
+            elif topic == SEEDS:
+                _take_seeds(chunk, decode_seeds(value or b""))
             else:
                 instant_ms, correlation_id = self._decoders.read_clock(value or b"")
                 if self._decoders.clock is ClockMode.EVENT:
@@ -152,6 +154,11 @@ class ChunkBuilder:
         else:
             user.correlation_id = correlation_id
             user.hits.append(hit)
+
+
+def _take_seeds(chunk: Chunk, seeds: Seeds) -> None:
+    chunk.seeds.states.update(seeds.states)
+    chunk.seeds.lost += seeds.lost
 
 
 def _move(chunk: Chunk, now_ms: int, moved_by: str) -> None:

@@ -3,7 +3,7 @@
 The aggregates are those of the segment language, so a trait has the value that a segment would compute.
 """
 
-from collections.abc import Collection, Iterable
+from collections.abc import Iterable
 from hashlib import blake2b
 from typing import Any, Final
 
@@ -25,15 +25,19 @@ class UserTraits(msgspec.Struct, array_like=True, gc=False):
     """One user's state, bounded by the definitions: the aggregates, and the published values by the trait's index.
 
     `published`: the value as JSON text (a hash of a long one), None for no value. `due`: the next evaluation of a value.
-    `filed`: the start of the user's slot in the timer wheel. `silent`: written by a query that catches up. No value is marked
-    as published then, and every trait that an event ever matched is due.
+    `filed`: the start of the user's slot in the timer wheel. `unused`: of earlier releases. `step`: the one whose traits are in
+    force for the user; `written_at`: that of the plan which wrote the state. `is_waiting`: on the bucket's list of users with
+    matches of a trait that is not in force.
     """
 
     state: UserState = msgspec.field(default_factory=UserState)
     published: dict[int, str | None] = msgspec.field(default_factory=dict)
     due: dict[int, int] = msgspec.field(default_factory=dict)
     filed: int | None = None
-    silent: bool = False
+    unused: bool = False
+    step: int = 0
+    written_at: int = 0
+    is_waiting: bool = False
 
     @property
     def is_empty(self) -> bool:
@@ -62,9 +66,9 @@ def decode_user(data: bytes) -> UserTraits:
 
 def mark_due(user: UserTraits, plan: TraitPlan, numbers: Iterable[int], now_ms: int) -> None:
     """Make the traits of those leaves and marks due at `now_ms`."""
-    due = user.due
+    due, concerned = user.due, plan.concerned if user.step >= plan.step else plan.before
     for number in numbers:
-        for index in plan.concerned[number]:
+        for index in concerned[number]:
             due[index] = now_ms
 
 
@@ -106,24 +110,6 @@ def changed_values(
     if empty:
         _forget(user, plan, empty)
     return changed
-
-
-def values_after_silence(
-    user: UserTraits, plan: TraitPlan, times: tuple[int, int], failed: dict[int, Exception], changed: Collection[int]
-) -> list[Value]:
-    """Return the values to publish of a user whom no record has touched since the query caught up, and mark all values.
-
-    `times`: stream time at the end of the silence, and now. `changed`: the traits that the former query did not have in this
-    version. It has published the other values of the first time: they are published again if time may have changed them since then.
-    """
-    silent_ms, now_ms = times
-    before = changed_values(user, plan, silent_ms, failed, republish=True)
-    mark_due(user, plan, plan.measures.settle(user.state, now_ms), now_ms)
-    for index in [index for index, instant in user.due.items() if instant <= now_ms]:
-        user.published.pop(index, None)
-    after = changed_values(user, plan, now_ms, failed, republish=True)
-    again = {index for index, _ in after}
-    return [*((index, text) for index, text in before if index in changed and index not in again), *after]
 
 
 def _evaluated(reading: CompiledMeasure | None, state: UserState, now_ms: int) -> tuple[Any, str | None, int | None]:

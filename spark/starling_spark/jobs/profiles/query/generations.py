@@ -1,19 +1,22 @@
 """Adapter: the checkpoints of queries, and which of them publishes.
 
-A checkpoint has beside Spark's own files: `definitions.json`; `visits`, a directory that the query reads as a stream, where each
-file makes it visit a part of its users; `live.json`, from the moment at which the query publishes. Of several live ones the newest
-is in force: the others were stopped before it became live. `live.json` also has the epoch of the last driver that published.
+A checkpoint has beside Spark's own files: `definitions.json`, the definitions with their steps; `visits`, a directory that the
+query reads as a stream, where each file has histories of users or makes it visit users; `live.json`, with the epoch of the last
+driver that published; `complete`, the last step that is in force for all users. Of several live ones the newest is in force.
 """
 
 import json
-from collections.abc import Iterator, Sequence
-from dataclasses import asdict, dataclass, field, replace
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import asdict, dataclass, replace
 from typing import Any
 
 from starling_spark.directories import Directory
+from starling_spark.jobs.profiles.definitions.entries import Entries, Entry, changed, first_entries, in_force
 from starling_spark.jobs.profiles.definitions.in_force import Definition
+from starling_spark.kafka.checkpoints import Checkpoint, Offsets
 
-_DEFINITIONS, _LIVE, _COMPLETE = "definitions.json", "live.json", "complete"
+_DEFINITIONS, _LIVE, _COMPLETE, _READ = "definitions.json", "live.json", "complete", "history_read"
+_STEPS = "/steps"
 
 
 class TakenOver(Exception):
@@ -21,19 +24,32 @@ class TakenOver(Exception):
 
 
 @dataclass(frozen=True, slots=True)
-class Generation:
-    """A query's checkpoint. `layout`: names what its state depends on beside the definitions. `visits`: the number of its visits.
+class Step:
+    """A change of the definitions. `cut`: the offsets before which the query did not know it; `files`: those that it had read until
+    then; `users`: about how many had a state.
+    """
 
-    `changed`: (workspace, key) of the traits that the former query did not have in this version. `number` 0: not live.
-    `epoch`: that of the driver which publishes with it, 0 before the first one.
+    number: int = 0
+    cut: tuple[tuple[str, int, int], ...] = ()
+    files: int = 0
+    users: int = 0
+
+    def offsets(self) -> Offsets:
+        """Return the cut by topic and partition."""
+        return {(topic, partition): offset for topic, partition, offset in self.cut}
+
+
+@dataclass(frozen=True, slots=True)
+class Generation:
+    """A query's checkpoint. `layout`: names what its state depends on beside the definitions. `entries`: the definitions, with
+    those before. `number` 0: not live. `epoch`: that of the driver which publishes with it, 0 before the first one.
     """
 
     directory: Directory
     layout: str
-    definitions: tuple[Definition, ...]
+    entries: Entries
+    step: Step = Step()
     number: int = 0
-    visits: int = 0
-    changed: frozenset[tuple[str, str]] = field(default=frozenset())
     epoch: int = 0
 
     @property
@@ -42,14 +58,29 @@ class Generation:
         return self.directory.name
 
     @property
+    def definitions(self) -> tuple[Definition, ...]:
+        """The definitions of the last step."""
+        return in_force(self.entries)
+
+    @property
     def visit_files(self) -> Directory:
-        """The directory of the files that make the query visit its users."""
+        """The directory of the files with histories of users and visits."""
         return self.directory / "visits"
 
     @property
     def is_complete(self) -> bool:
-        """Return whether all users are visited, and the history is published."""
-        return _COMPLETE in self.directory.names()
+        """Return whether the last step is in force for all users, and the history is published."""
+        found = self.directory.read(_COMPLETE)
+        return found is not None and int(found or 0) >= self.step.number
+
+    @property
+    def has_read_history(self) -> bool:
+        """Return whether all files with histories for the last step are written."""
+        return self.directory.read(_READ) == str(self.step.number)
+
+    def note_history_read(self) -> None:
+        """Note that all files with histories for the last step are written."""
+        self.directory.write(_READ, str(self.step.number))
 
 
 class Generations:
@@ -62,26 +93,26 @@ class Generations:
         """Return the generation that publishes; None without one of this layout."""
         return max((one for one in self._all() if one.number and one.layout == layout), key=lambda one: one.number, default=None)
 
-    def open(self, name: str, layout: str, definitions: Sequence[Definition], *, live: bool) -> Generation:
-        """Return the generation of this name, a new one if there is none. `live`: it publishes from the beginning."""
+    def open(self, name: str, layout: str, definitions: Sequence[Definition]) -> Generation:
+        """Return a new generation, which begins with the history."""
         directory = self._root / name
-        if live:
-            directory.delete()  # of a silent query, without the former one
+        directory.delete()
         (directory / "visits").make()
-        _write(directory, _DEFINITIONS, {"layout": layout, "definitions": [asdict(one) for one in definitions]})
-        made = Generation(directory, layout, tuple(definitions))
-        return self.make_live(made, None, 0) if live else self._silent_again(made)
-
-    def make_live(self, generation: Generation, former: Generation | None, visits: int) -> Generation:
-        """Let a generation publish. The former one is stopped: it is not in force from here on."""
-        known = set(former.definitions) if former is not None else set()
-        changed = frozenset((one.workspace, one.key) for one in generation.definitions if one not in known)
-        for number in range(visits):
-            generation.visit_files.write(f"{number:06d}", str(visits))
         number = 1 + max((one.number for one in self._all()), default=0)
-        live = replace(generation, number=number, visits=visits, changed=changed)
-        _write_live(live)
-        return live
+        made = Generation(directory, layout, first_entries(definitions), number=number)
+        _write_entries(made)
+        _write_live(made)
+        return made
+
+    def change(self, generation: Generation, definitions: Sequence[Definition], users: int) -> Generation:
+        """Return the generation with a step to other definitions. The query is stopped; it had a state of about so many users."""
+        _remove_files(generation.visit_files)  # a process was killed before it had removed those of the step before
+        checkpoint, number = Checkpoint(generation.directory), generation.step.number + 1
+        cut = tuple(sorted((*place, offset) for place, offset in checkpoint.offsets().items()))
+        step = Step(number, cut, checkpoint.files(), users)
+        made = replace(generation, entries=changed(generation.entries, definitions, number), step=step)
+        _write_entries(made)
+        return made
 
     def take_over(self, generation: Generation, now_ms: int) -> Generation:
         """Return a live generation with the epoch of this driver, which is higher than those of all drivers before.
@@ -100,21 +131,12 @@ class Generations:
             raise TakenOver(f"another process publishes computed traits (epoch {epoch}, here {own}): run one process at a time")
 
     def complete(self, generation: Generation) -> None:
-        """Note that a generation is complete, and delete all other checkpoints."""
-        generation.directory.write(_COMPLETE, "")
-        self.delete_others(generation.name)
-
-    def delete_others(self, *names: str) -> None:
-        """Delete the checkpoints with other names."""
+        """Note that a step is complete, and delete its files and all other checkpoints."""
+        generation.directory.write(_COMPLETE, str(generation.step.number))
+        _remove_files(generation.visit_files)
         for name in self._root.names():
-            if name not in names and (self._root / name).exists():
+            if name != generation.name and (self._root / name).exists():
                 (self._root / name).delete()
-
-    def _silent_again(self, generation: Generation) -> Generation:
-        """Undo a handover that did not come to its end."""
-        for name in generation.visit_files.names():
-            generation.visit_files.remove(name)
-        return generation
 
     def _all(self) -> Iterator[Generation]:
         for name in self._root.names():
@@ -129,20 +151,52 @@ class Generations:
             return None
         found: dict[str, Any] = json.loads(text)
         live = _live(directory)
-        definitions = tuple(Definition(**{**one, "former": tuple(one["former"])}) for one in found["definitions"])
-        changed = frozenset((workspace, key) for workspace, key in live["changed"])
-        return Generation(directory, found["layout"], definitions, live["number"], live["visits"], changed, live["epoch"])
+        if "entries" not in found:
+            return _of_former_release(directory, found, live)
+        entries = tuple(Entry(_definition(one["definition"]), one["since"], one["until"]) for one in found["entries"])
+        cut = tuple((topic, partition, offset) for topic, partition, offset in found["step"]["cut"])
+        step = Step(**{**found["step"], "cut": cut})
+        return Generation(directory, found["layout"].removesuffix(_STEPS), entries, step, live["number"], live["epoch"])
+
+
+def _of_former_release(directory: Directory, found: Mapping[str, Any], live: Mapping[str, Any]) -> Generation:
+    """Return the generation of a release that read the history again at each change.
+
+    It does not publish if its handover was not complete; the former one is in force then.
+    """
+    number = 0 if live["visits"] and _COMPLETE not in directory.names() else live["number"]
+    entries = first_entries([_definition(one) for one in found["definitions"]])
+    return Generation(directory, found["layout"], entries, Step(), number, live["epoch"])
+
+
+def _remove_files(directory: Directory) -> None:
+    """Delete the files, and what a writer of Spark that was killed has left; a query may list the directory meanwhile."""
+    for name in directory.names():
+        if (directory / name).exists():
+            (directory / name).delete()
+        elif name in directory.names():  # the checksum goes with its file
+            directory.remove(name)
+
+
+def _definition(found: Mapping[str, Any]) -> Definition:
+    return Definition(**{**found, "former": tuple(found["former"])})
 
 
 def _live(directory: Directory) -> dict[str, Any]:
     """Return the content of `live.json`, which releases before epochs wrote without one."""
-    return {"number": 0, "visits": 0, "changed": [], "epoch": 0, **json.loads(directory.read(_LIVE) or "{}")}
+    return {"number": 0, "visits": 0, "epoch": 0, **json.loads(directory.read(_LIVE) or "{}")}
 
 
 def _write_live(generation: Generation) -> None:
-    live = {"number": generation.number, "visits": generation.visits, "changed": sorted(generation.changed)}
-    _write(generation.directory, _LIVE, {**live, "epoch": generation.epoch})
+    generation.directory.write(_LIVE, json.dumps({"number": generation.number, "epoch": generation.epoch}))
 
 
-def _write(directory: Directory, file: str, content: Any) -> None:
-    directory.write(file, json.dumps(content))
+def _write_entries(generation: Generation) -> None:
+    # A release before steps goes on with a checkpoint without one, and takes another one for that of another layout.
+    found = {
+        "layout": generation.layout + (_STEPS if generation.step.number else ""),
+        "definitions": [asdict(one) for one in generation.definitions],
+        "entries": [asdict(one) for one in generation.entries],
+        "step": asdict(generation.step),
+    }
+    generation.directory.write(_DEFINITIONS, json.dumps(found))

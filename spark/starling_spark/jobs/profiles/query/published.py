@@ -50,6 +50,10 @@ class Published:
             if partition[1] in deleted and end > first
         }
 
+    def events(self) -> Spans:
+        """Return the spans of the events that the topic has. Raises: KafkaException."""
+        return self._spans(self._topics.events)
+
     def close(self) -> None:
         """Close the consumer."""
         self._consumer.close()

@@ -29,7 +29,7 @@ _PRODUCED_BY = "starling-profiles"
 @dataclass(frozen=True, slots=True)
 class QueryOptions:
     """The options of a query. `partitions`: of the profile-keyed topics; `checkpoints`: directory of all checkpoints;
-    `state_partitions`: the tasks with state; `catch_up_records`: about the most of a batch of a silent query.
+    `state_partitions`: the tasks with state; `seeded_users`: about the most users whose history one micro-batch takes.
     """
 
     brokers: str
@@ -37,7 +37,7 @@ class QueryOptions:
     checkpoints: Directory
     state_partitions: int
     trigger_seconds: float
-    catch_up_records: int = 100_000
+    seeded_users: int = 10_000
 
 
 @dataclass(frozen=True, slots=True)
@@ -66,44 +66,34 @@ def layout_of(options: QueryOptions, job: Job) -> str:
     return fingerprint((), FORMAT, buckets.tasks, buckets.slots, options.partitions, job.topics.events, job.topics.clock, job.clock)
 
 
-def checkpoint_name(options: QueryOptions, job: Job) -> str:
-    """Return the name of the checkpoint of these definitions."""
-    return fingerprint(job.definitions, layout_of(options, job))
-
-
 def _records(spark: SparkSession, job: Job, options: QueryOptions, visited: str) -> DataFrame:
     """Return what the query reads: the events and the clock, heartbeats under the wall clock, and the directory of its visits."""
-    is_silent = job.catching_up.is_silent
-    most = options.catch_up_records if is_silent else None
-    records = kafka_records(spark, options.brokers, [job.topics.events, job.topics.clock], most, headers=False)
+    records = kafka_records(spark, options.brokers, [job.topics.events, job.topics.clock], headers=False)
     if job.clock is Clock.WALL:
         records = records.unionByName(heartbeats(spark, options.partitions).drop("headers"))
-    if is_silent:
-        # Without heartbeats a silent query is never later than the publishing one.
-        records = records.where("topic IS NOT NULL")
     return records.unionByName(visits(spark, visited, options.partitions).drop("headers"))
 
 
 class TraitQuery:
-    """A running query. Without a former query its first batch is the whole history, so only final values are published.
-
-    A query whose job is silent reads the history in bounded batches and publishes nothing. It publishes after it was started again
-    with a job that is not silent, from the batch on that reads the first file of the directory `visits` of its checkpoint.
-    """
+    """A running query. Without a checkpoint its first batch is the whole history, so only final values are published."""
 
     def __init__(
-        self, spark: SparkSession, job: Job, options: QueryOptions, observers: Observers, published: Spans = MappingProxyType({})
+        self,
+        spark: SparkSession,
+        job: Job,
+        options: QueryOptions,
+        checkpoint: Directory,
+        observers: Observers,
+        published: Spans = MappingProxyType({}),
     ) -> None:
         """Start the query. `published`: values of earlier queries whose events may be deleted."""
         buckets = Buckets.of(options.partitions, options.state_partitions)
-        self.name = checkpoint_name(options, job)
-        checkpoint = options.checkpoints / self.name
-        (checkpoint / "visits").make()
+        self.name = checkpoint.name
+        (visited := checkpoint / "visits").make()
         job = replace(job, brokers=options.brokers, buckets=buckets)
         # The grouping keys are those for this number of tasks.
         spark.conf.set("spark.sql.shuffle.partitions", buckets.tasks)
-        records = _records(spark, job, options, (checkpoint / "visits").uri)
-        letters = Letters(STAGE, job.topics.dead_letters, job.wire)
+        records, letters = _records(spark, job, options, visited.uri), Letters(STAGE, job.topics.dead_letters, job.wire)
         times = spark.sparkContext.accumulator({}, LatestTimes())
 
         def write(rows: DataFrame, _batch: int) -> None:
@@ -115,9 +105,8 @@ class TraitQuery:
         if published and not any(name.isdecimal() for name in (checkpoint / "commits").names()):
             # Without the checkpoint Spark would request the offsets from the broker for every micro-batch.
             users = published_users(kafka_spans(spark, options.brokers, published), buckets).localCheckpoint()
-        # Queries of one session share its cores evenly, each in a pool of its own.
-        pool = "silent" if job.catching_up.is_silent else "publishing"
-        spark.sparkContext.setLocalProperty("spark.scheduler.pool", pool)
+        # The query and the reading of a history share the cores evenly, each in a pool of its own.
+        spark.sparkContext.setLocalProperty("spark.scheduler.pool", "publishing")
         query: StreamingQuery = (
             computed_traits(records, job, users, times)
             .writeStream.queryName(f"profiles-{self.name}")

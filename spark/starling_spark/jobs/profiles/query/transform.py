@@ -24,14 +24,13 @@ from starling_common.settings import Clock as ClockMode
 from starling_common.time.instants import wall_clock_micros
 from starling_common.wire import FieldReader
 from starling_spark.failpoints import raising, raising_before
-from starling_spark.jobs.profiles.definitions.in_force import Definition, read_definitions
-from starling_spark.jobs.profiles.definitions.plans import TraitPlan, compile_traits
+from starling_spark.jobs.profiles.definitions.entries import Entries
+from starling_spark.jobs.profiles.definitions.plans import TraitPlan, compile_entries
 from starling_spark.jobs.profiles.fold.bucket import Clock, Computed, Unfoldable
 from starling_spark.jobs.profiles.fold.chunks import Chunk, Refusal, decode_chunk, split
 from starling_spark.jobs.profiles.fold.folding import BucketFold
 from starling_spark.jobs.profiles.fold.matches import EVENT_FIELDS, ChunkBuilder, RecordDecoders
 from starling_spark.jobs.profiles.fold.outputs import OutputBatches, computed_encoder, unpack
-from starling_spark.jobs.profiles.fold.silence import LIVE, CatchingUp, Visited
 from starling_spark.jobs.profiles.fold.wheel import Slot
 from starling_spark.jobs.profiles.query.buckets import SINGLE, Buckets
 from starling_spark.jobs.profiles.query.bulk_states import bulk_states
@@ -72,21 +71,22 @@ class Job:
 
     `refused_before`: (topic, partition) -> offset up to which unreadable records are dead-lettered. `brokers`: for reading the
     headers of an unreadable record, "" if the records have headers. `published_to`: (partition, stream time in ms) of the
-    last values of earlier queries. `catching_up`: silent, or the traits that the former query did not have. `epoch`: that
-    of the values.
+    last values of earlier queries. `epoch`: that of the values. `step`: the last change of the definitions, which
+    `is_complete` when it is in force for all users.
     """
 
     topics: Topics
     wire: Wire
     clock: ClockMode
-    definitions: tuple[Definition, ...] = ()
+    entries: Entries = ()
     started_ms: int = 0
     refused_before: tuple[tuple[str, int, int], ...] = ()
     brokers: str = ""
     published_to: tuple[tuple[int, int], ...] = ()
     buckets: Buckets = SINGLE
-    catching_up: CatchingUp = LIVE
     epoch: int = 0
+    step: int = 0
+    is_complete: bool = True
 
 
 def computed_traits(
@@ -123,10 +123,10 @@ def published_users(values: DataFrame, buckets: Buckets) -> DataFrame:
 def _match(job: Job, times: Accumulator[StreamTimes] | None) -> Callable[[Iterable[pa.RecordBatch]], Iterator[pa.RecordBatch]]:
     def match(batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         collect_rarely()
-        plans = _plans(job.definitions)
-        decoders = _decoders(job, plans)
+        plans = plans_of(job)
+        decoders = decoders_of(job, plans)
         for batch in batches:
-            chunks = _chunks(batch, ChunkBuilder(decoders, plans, raising()))
+            chunks = chunks_of(batch, ChunkBuilder(decoders, plans, raising()))
             if times is not None:
                 times.add({partition: chunk.now_ms for partition, chunk in chunks.items()})
             rows = [row for partition, chunk in chunks.items() for row in _by_bucket(partition, chunk, job.buckets)]
@@ -142,7 +142,9 @@ def _by_bucket(partition: int, chunk: Chunk, buckets: Buckets) -> Iterator[tuple
         yield buckets.key(partition, slot), partition, msgspec.msgpack.encode(part)
 
 
-def _chunks(batch: pa.RecordBatch, builder: ChunkBuilder) -> Mapping[int, Chunk]:
+def chunks_of(batch: pa.RecordBatch, builder: ChunkBuilder) -> Mapping[int, Chunk]:
+    """Return by partition the matches of records."""
+
     def whole(index: int) -> Raw:
         return Raw(*(column[index].as_py() for column in batch.columns))
 
@@ -153,19 +155,25 @@ def _chunks(batch: pa.RecordBatch, builder: ChunkBuilder) -> Mapping[int, Chunk]
     return builder.chunks()
 
 
+def plans_of(job: Job) -> Mapping[str, TraitPlan]:
+    """Return the plans by workspace, compiled once in a process."""
+    return _compiled(job.entries, job.step, job.is_complete)
+
+
 @cache
-def _plans(definitions: tuple[Definition, ...]) -> Mapping[str, TraitPlan]:
-    return compile_traits(read_definitions(definitions)[0])
+def _compiled(entries: Entries, step: int, is_complete: bool) -> Mapping[str, TraitPlan]:
+    return compile_entries(entries, step, is_complete=is_complete)
 
 
-def _decoders(job: Job, plans: Mapping[str, TraitPlan]) -> RecordDecoders:
+def decoders_of(job: Job, plans: Mapping[str, TraitPlan]) -> RecordDecoders:
+    """Return the functions that read the records of the job's topics."""
     topics, wire = job.topics, job.wire
     before = {(topic, partition): offset for topic, partition, offset in job.refused_before}
     header_reader = HeaderReader(job.brokers)
 
     def refuse(raw: Raw, code: str, message: str) -> Refusal | None:
-        if job.catching_up.is_silent or raw.offset < before.get((raw.topic or "", raw.partition), 0):
-            return None  # another query writes it, or has written it
+        if raw.offset < before.get((raw.topic or "", raw.partition), 0):
+            return None  # an earlier query has written it
         if job.brokers:
             raw = raw._replace(headers=header_reader.of(raw.topic or "", raw.partition, raw.offset))
         return Refusal(*letter(raw, STAGE, Refused(code, message), wire, topics.dead_letters), code)
@@ -192,7 +200,7 @@ class _Processor(StatefulProcessor):
         """Declare the state; Spark calls it in the worker, before the first key."""
         self._store = _SparkStore(handle)
         collect_rarely()
-        self._plans = _plans(self._job.definitions)
+        self._plans = plans_of(self._job)
         self._encode = computed_encoder(self._job.wire.codec(self._job.topics.aggregates), self._job.epoch)
         self._published_to = dict(self._job.published_to)
 
@@ -218,7 +226,7 @@ class _Processor(StatefulProcessor):
             return  # only users of `published_users` so far
         partition = first["partition"]
         published_to = self._published_to.get(partition, 0)
-        folding = BucketFold(self._plans, self._store, published_to, raising(), self._job.catching_up)
+        folding = BucketFold(self._plans, self._store, published_to, raising())
         for row in chain((first,), chunks):
             encoded = row["chunk"]
             chunk = decode_chunk(encoded)
@@ -262,7 +270,7 @@ class _SparkStore:
         self._states = handle.getMapState("users", "user string", "state binary")
         self._users = bulk_states(self._states)
         self._slots = handle.getMapState("slots", "start long, exponent int", "users binary")
-        self._visits = handle.getMapState("visits", "number int", "users binary")
+        self._lists = handle.getMapState("visits", "number int", "users binary")
         self._published = handle.getListState("published", "users binary")
 
     def clock(self) -> Clock:
@@ -291,15 +299,15 @@ class _SparkStore:
     def names(self) -> list[str]:
         return [name for (name,) in self._states.keys()]  # noqa: SIM118 - no mapping
 
-    def put_visit(self, number: int, visit: list[Visited]) -> None:
-        self._visits.updateValue((number,), (msgspec.msgpack.encode(visit),))
+    def put_list(self, number: int, users: list[str]) -> None:
+        self._lists.updateValue((number,), (msgspec.msgpack.encode(users),))
 
-    def take_visit(self, number: int) -> list[Visited]:
-        found = self._visits.getValue((number,))
+    def take_list(self, number: int) -> list[str]:
+        found = self._lists.getValue((number,))
         if found is None:
             return []
-        self._visits.removeKey((number,))
-        return msgspec.msgpack.decode(bytes(found[0]), type=list[Visited])
+        self._lists.removeKey((number,))
+        return msgspec.msgpack.decode(bytes(found[0]), type=list[str])
 
     def put_published(self, users: bytes) -> None:
         self._published.appendValue((bytes(users),))

@@ -1,0 +1,145 @@
+"""Edge: a step of a running query to other definitions: the history of new leaves, then the visits that put it in force.
+
+The query folds new leaves from the cut on and publishes the former traits. A batch job beside it folds the events before the cut
+for the new leaves alone, and writes the users' states as files for the query, which merges them. A killed process does the whole
+reading again; a state that was merged already changes nothing.
+"""
+
+import threading
+from collections.abc import Callable
+from dataclasses import dataclass, replace
+from enum import Enum
+from typing import Final
+
+from pyspark.sql import SparkSession
+
+from starling_common.telemetry.logs import log
+from starling_spark.jobs.profiles.query.generations import Generation
+from starling_spark.jobs.profiles.query.histories import has_new_leaves, seed_lines
+from starling_spark.jobs.profiles.query.published import Spans
+from starling_spark.jobs.profiles.query.transform import Job
+from starling_spark.kafka.sources import kafka_spans
+
+_USERS_A_LINE: Final = 100
+_RECORDS_A_TASK: Final = 250_000
+"""A task is short: the live query gets each core as soon as a task of the reading ends."""
+_USERS_A_VISIT: Final = 4_000
+"""Users of a partition that one micro-batch visits."""
+_MARKER: Final = "step-{step:06d}-{visit:06d}"
+
+
+class State(Enum):
+    """How far a step is. `SEEDING`: the query takes the histories; `VISITING`: it visits users."""
+
+    READING = "reading"
+    SEEDING = "seeding"
+    VISITING = "visiting"
+    DONE = "done"
+
+
+@dataclass(frozen=True, slots=True)
+class BootstrapDependencies:
+    """`events`: the spans of the events topic; `passed`: a point at which a test kills the process. The rest is as in
+    the options of the query.
+    """
+
+    spark: Callable[[], SparkSession]
+    events: Callable[[], Spans]
+    passed: Callable[[str], None]
+    brokers: str
+    partitions: int
+    seeded_users: int
+
+
+class Bootstrap:
+    """A step of one query. `advance` has one caller; the history is read in a thread of its own."""
+
+    def __init__(self, generation: Generation, job: Job, dependencies: BootstrapDependencies) -> None:
+        """`job`: that of the query."""
+        self.state = State.READING
+        self._generation = generation
+        self._job = replace(job, started_ms=0)  # stream time is that of the records
+        self._dependencies = dependencies
+        self._failure: BaseException | None = None
+        self._group = f"profiles-step-{generation.step.number}"
+        self._target = 0
+        self._reading: threading.Thread | None = None
+
+    def advance(self, files_read: int) -> State:
+        """Do what is next. `files_read`: by the query so far. Raises: what the reading of the history raises."""
+        if self._failure is not None:
+            raise self._failure
+        if self.state is State.READING:
+            self._read()
+        elif self.state is State.SEEDING and files_read >= self._target:
+            self._visit()
+        elif self.state is State.VISITING and files_read >= self._target:
+            self._enter(State.DONE)
+        return self.state
+
+    def stop(self) -> None:
+        """Give up the reading."""
+        if self._reading is not None and self._reading.is_alive():
+            self._dependencies.spark().sparkContext.cancelJobGroup(self._group)
+            self._reading.join(30)
+
+    def _read(self) -> None:
+        if self._generation.has_read_history or not has_new_leaves(self._job):
+            self._seed()
+        elif self._reading is None:
+            self._reading = threading.Thread(target=self._read_history, name=self._group, daemon=True)
+            self._reading.start()
+        elif not self._reading.is_alive():
+            self._dependencies.passed("bootstrap_read")
+            self._generation.note_history_read()
+            self._seed()
+
+    def _read_history(self) -> None:
+        try:
+            cut = self._generation.step.offsets()
+            spans = {
+                place: (first, min(end, cut.get(place, 0)))
+                for place, (first, end) in self._dependencies.events().items()
+                if first < min(end, cut.get(place, 0))
+            }
+            records = sum(end - first for first, end in spans.values())
+            log(__name__).info("history_begun", step=self._generation.step.number, records=records)
+            if spans:
+                self._write_seeds(spans, records)
+        except BaseException as cause:  # noqa: BLE001 - raised in the thread of the loop
+            self._failure = cause
+
+    def _write_seeds(self, spans: Spans, records: int) -> None:
+        spark, dependencies = self._dependencies.spark(), self._dependencies
+        spark.sparkContext.setJobGroup(self._group, "the history of new computed traits", interruptOnCancel=True)
+        spark.sparkContext.setLocalProperty("spark.scheduler.pool", "history")
+        tasks = max(len(spans), records // _RECORDS_A_TASK)
+        read = kafka_spans(spark, dependencies.brokers, spans, headers=False, tasks=tasks)
+        lines = max(1, dependencies.seeded_users // _USERS_A_LINE)
+        files = seed_lines(read, self._job).write.mode("append").option("maxRecordsPerFile", lines)
+        files.text(self._generation.visit_files.uri)
+
+    def _seed(self) -> None:
+        self._target = self._generation.step.files + len(self._files(is_marker=False))
+        self._enter(State.SEEDING)
+
+    def _visit(self) -> None:
+        """Write the visits: after the histories, because the first one puts the step in force for all users."""
+        self._dependencies.passed("bootstrap_seeded")
+        step, known = self._generation.step, self._files(is_marker=True)
+        count = max(1, -(-step.users // (_USERS_A_VISIT * self._dependencies.partitions)))
+        for number in range(count):
+            name = _MARKER.format(step=step.number, visit=number)
+            if name not in known:  # of a process that was killed
+                self._generation.visit_files.write(name, f"visit {count}\n")
+        self._target += count
+        self._dependencies.passed("bootstrap_visit")
+        self._enter(State.VISITING)
+
+    def _files(self, *, is_marker: bool) -> list[str]:
+        names = [name for name in self._generation.visit_files.names() if name[0] not in "._"]
+        return [name for name in names if name.startswith("step-") == is_marker]
+
+    def _enter(self, state: State) -> None:
+        self.state = state
+        log(__name__).info("step", number=self._generation.step.number, state=state.value)
