@@ -51,9 +51,14 @@ SOAK_SLICE_SECONDS: Final = 20.0
 WORKER_DAEMON: Final = "starling_spark.session.worker_daemon"
 PATIENCE_SECONDS: Final = 1_800.0
 ASKED_EVERY_SECONDS: Final = 0.2
+LOAD_SECONDS: Final = 90.0
+"""Of the events that are prepared for the time until a trait is active."""
 GRAPHS: Final = Path("out/spark")
-ADDED: Final = {"added_trait": PROBE_EVENT, "added_trait_of_all_events": "*"}
-"""The part of the result -> the events of the trait that is added."""
+ADDED: Final[dict[str, dict[str, Any]]] = {
+    "added_trait": {"event": PROBE_EVENT, "measure": "last_time"},
+    "added_trait_of_all_events": {"event": "*"},
+}
+"""The part of the result -> the trait that is added."""
 
 
 def definition(key: str, document: dict[str, Any]) -> tuple[bytes, dict[str, Any]]:
@@ -115,14 +120,21 @@ class Load:
         """Probe -> when it was sent (monotonic seconds)."""
         self.count = 0
 
-    def run(self, rate: float, seconds: float, is_over: Callable[[], bool] = lambda: False) -> float:
-        """Send for that long, or until it is over. Return the rate that was reached in events/s.
-
-        The events are encoded before, so that the generator takes little of the processor during the measurement.
-        """
+    def prepare(self, rate: float, seconds: float) -> list[tuple[bytes, bytes]]:
+        """Return encoded events, so that the generator takes little of the processor during the measurement."""
         self._seed += 1
+        return [(key, self._encode(record)) for key, record in self._events(round(rate * seconds), round(seconds * 1000))]
+
+    def run(
+        self,
+        rate: float,
+        seconds: float,
+        is_over: Callable[[], bool] = lambda: False,
+        prepared: Sequence[tuple[bytes, bytes]] | None = None,
+    ) -> float:
+        """Send for that long, or until it is over. Return the rate that was reached in events/s."""
+        prepared = self.prepare(rate, seconds) if prepared is None else prepared
         span_ms, before = round(seconds * 1000), self.count
-        prepared = [(key, self._encode(record)) for key, record in self._events(round(rate * seconds), span_ms)]
         started, probes = time.monotonic(), 0
         while (passed := time.monotonic() - started) < seconds and not is_over():
             for key, value in prepared[self.count - before : int(passed * rate)]:
@@ -268,9 +280,10 @@ class Bench:
         """Add a trait during load; return the time until it is active, and the latencies of another trait until then."""
         known, started = set(self.load.sent), time.monotonic()
         self.load.run(rate, seconds)
+        prepared: list[tuple[bytes, bytes]] | None = self.load.prepare(rate, LOAD_SECONDS)
         added_at, history, values = time.monotonic(), self.load.count, self.values.count
         defined = self.definitions.done()
-        load(self.made, TRAIT_DEFINITIONS, iter([definition(name, {"event": ADDED[name]})]))
+        load(self.made, TRAIT_DEFINITIONS, iter([definition(name, ADDED[name])]))
         active_at = asked_at = 0.0
 
         def is_active() -> bool:
@@ -283,7 +296,8 @@ class Bench:
 
         deadline = time.monotonic() + PATIENCE_SECONDS
         while not is_active() and time.monotonic() < deadline:
-            self.load.run(rate, 120, is_active)
+            self.load.run(rate, LOAD_SECONDS, is_active, prepared)
+            prepared = None
         if not active_at:
             raise TimeoutError(f"the trait is not active after {PATIENCE_SECONDS:.0f} s: see {self.job.log}")
         published = self.values.count - values

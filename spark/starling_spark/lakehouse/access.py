@@ -24,7 +24,7 @@ def opened(settings: LakeSettings, passed: Callable[[str], None] = lambda _point
     `passed`: of `Lake`. Raises: WarehouseInUse, JarMissing.
     """
     with locked_warehouse(exclusive_warehouse(settings)):
-        spark = open_session("lake", settings, iceberg_config(settings))
+        spark = open_session("lake", settings, iceberg_config(settings), is_streaming=True)
         try:
             yield spark, Lake(spark, settings.lake_namespace, passed=passed)
         finally:

@@ -21,8 +21,8 @@ from starling_spark.jobs.profiles.query.transform import Job
 from starling_spark.kafka.sources import kafka_spans
 
 _USERS_A_LINE: Final = 100
-_RECORDS_A_TASK: Final = 250_000
-"""A task is short: the live query gets each core as soon as a task of the reading ends."""
+_RECORDS_A_TASK: Final = 20_000
+"""A task is short: the live query gets a core as soon as a task of the reading ends."""
 _USERS_A_VISIT: Final = 4_000
 """Users of a partition that one micro-batch visits."""
 _MARKER: Final = "step-{step:06d}-{visit:06d}"

@@ -14,7 +14,7 @@ class ProfilesSettings(SparkSettings):
     profiles_trigger_seconds: Annotated[float, Field(gt=0, le=3600, description="shortest time between micro-batches")] = 1.0
     profiles_seeded_users: Annotated[
         int, Field(ge=100, description="users whose history a micro-batch takes for a new trait, beside the live events")
-    ] = 10_000
+    ] = 20_000
     profiles_stop_seconds: Annotated[float, Field(gt=0, description="time at a stop for the current micro-batch to finish")] = 20.0
     profiles_group: Annotated[str, Field(description="consumer group in which the job commits its offsets")] = "starling-profiles"
     profiles_events_topic: Annotated[str, Field(description="topic of the events")] = BEHAVIOUR

@@ -3,6 +3,7 @@
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack, contextmanager
 from functools import partial
+from pathlib import Path
 
 from confluent_kafka.admin import AdminClient
 from prometheus_client import CollectorRegistry
@@ -27,6 +28,8 @@ from starling_spark.lineage.datasets import Flow, kafka_topics
 from starling_spark.lineage.runs import JobName
 from starling_spark.session.lineage import opened_lineage
 from starling_spark.session.spark import check_python, open_session
+
+_POOLS = Path(__file__).parent / "pools.xml"
 
 
 @contextmanager
@@ -75,7 +78,8 @@ def _opened_once(settings: ProfilesSettings) -> tuple[Callable[[], SparkSession]
     def spark() -> SparkSession:
         if not opened:
             check_python()
-            opened.append(open_session("profiles", settings, {"spark.scheduler.mode": "FAIR"}))
+            pools = {"spark.scheduler.mode": "FAIR", "spark.scheduler.allocation.file": _POOLS.as_uri()}
+            opened.append(open_session("profiles", settings, pools, is_streaming=True))
         return opened[0]
 
     def close() -> None:

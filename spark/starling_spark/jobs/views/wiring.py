@@ -45,7 +45,7 @@ def run_views(settings: ViewsSettings, stopping: Event) -> None:
         stack.callback(health.stop)
         wire = _wire(settings, wanted)
         history = group.ends(topics)
-        spark = open_session("views", settings)
+        spark = open_session("views", settings, is_streaming=True)
         stack.callback(spark.stop)
         context = ViewsContext(spark, settings, wire, max(1 + number for _, number in history), history, metrics)
         lineage = stack.enter_context(opened_lineage(settings, metrics))

@@ -178,7 +178,8 @@ def _workers(name: str, data_dir: Path, options: Options, shared: Mapping[str, s
 
 def _spark(name: str, module: str, data_dir: Path, ports: Ports, shared: Mapping[str, str], host: Host) -> Part:
     jars = (*host.spark_jars, *(host.iceberg_jars if name == "lake" else ()))
-    part = _service(name, module, data_dir, ports.worker(name, 0), {**shared, **_spark_env(data_dir, jars, host)}, host)
+    own = {"JAVA_TOOL_OPTIONS": "-XX:TieredStopAtLevel=1"}  # the optimising compiler takes a core from all others at first
+    part = _service(name, module, data_dir, ports.worker(name, 0), {**shared, **_spark_env(data_dir, jars, host), **own}, host)
     # A micro-batch occupies every processor of one machine; memberships come first.
     return replace(part, command=("nice", "-n", str(host.job_nice), *part.command))
 

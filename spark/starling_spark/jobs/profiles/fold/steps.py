@@ -29,9 +29,10 @@ def advance(user: UserTraits, plan: TraitPlan, step: int, now_ms: int) -> None:
             if index in user.published:
                 del user.published[index]
                 replaced.add((plan.traits[index].workspace, plan.traits[index].key))
-    for index, (trait, span) in enumerate(zip(plan.traits, spans, strict=True)):
-        if not span.covers(step) or span.since <= before:
+    for index, span in enumerate(spans):
+        if span.since <= before or not span.covers(step):
             continue
+        trait = plan.traits[index]
         if (trait.workspace, trait.key) in replaced:
             user.published[index] = _REPLACED
             user.due[index] = now_ms

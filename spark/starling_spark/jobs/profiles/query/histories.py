@@ -3,7 +3,7 @@
 import base64
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import replace
-from functools import reduce
+from functools import cache, reduce
 from itertools import groupby
 from operator import or_
 from typing import Any, Final
@@ -13,8 +13,9 @@ import pyarrow as pa
 from pyspark.sql import DataFrame, functions, types
 
 from starling_spark.failpoints import raising
+from starling_spark.jobs.profiles.definitions.entries import Entries
 from starling_spark.jobs.profiles.definitions.in_force import selectors
-from starling_spark.jobs.profiles.definitions.plans import TraitPlan
+from starling_spark.jobs.profiles.definitions.plans import TraitPlan, compile_entries
 from starling_spark.jobs.profiles.fold.chunks import LostHit, UserHits, workspace_of
 from starling_spark.jobs.profiles.fold.histories import fold_history, packs
 from starling_spark.jobs.profiles.fold.matches import ChunkBuilder
@@ -66,8 +67,7 @@ def has_new_leaves(job: Job) -> bool:
 def _matched(job: Job) -> Callable[[Iterable[pa.RecordBatch]], Iterator[pa.RecordBatch]]:
     def matched(batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         collect_rarely()
-        plans = {workspace: plan for workspace, plan in plans_of(job).items() if plan.fresh_leaves()}
-        fresh = {workspace: _numbers(plan) for workspace, plan in plans.items()}
+        plans, fresh = _history_plans(job.entries, job.step), _fresh_numbers(job)
         decoders = replace(decoders_of(job, plans), refuse=lambda *_: None)
         for batch in batches:
             firsts = dict(zip(*(column.to_pylist()[::-1] for column in (batch["partition"], batch["offset"])), strict=True))
@@ -83,9 +83,19 @@ def _matched(job: Job) -> Callable[[Iterable[pa.RecordBatch]], Iterator[pa.Recor
     return matched
 
 
-def _numbers(plan: TraitPlan) -> frozenset[int]:
-    fresh = plan.fresh_leaves()
-    return frozenset(number for number, leaf in enumerate(plan.measures.leaves) if leaf.id in fresh)
+@cache
+def _history_plans(entries: Entries, step: int) -> Mapping[str, TraitPlan]:
+    """Return plans of the new traits alone: most events match fewer leaves than those of all traits."""
+    return compile_entries([entry for entry in entries if entry.since == step])
+
+
+def _fresh_numbers(job: Job) -> Mapping[str, frozenset[int]]:
+    """Return the numbers of the fresh leaves in those plans."""
+    fresh = {workspace: plan.fresh_leaves() for workspace, plan in plans_of(job).items()}
+    return {
+        workspace: frozenset(number for number, leaf in enumerate(plan.measures.leaves) if leaf.id in fresh[workspace])
+        for workspace, plan in _history_plans(job.entries, job.step).items()
+    }
 
 
 def _only(hits: UserHits, numbers: frozenset[int]) -> UserHits:
@@ -97,7 +107,7 @@ def _only(hits: UserHits, numbers: frozenset[int]) -> UserHits:
 def _folded(job: Job) -> Callable[[Iterable[pa.RecordBatch]], Iterator[pa.RecordBatch]]:
     def folded(batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         collect_rarely()
-        for partition, pack in packs(_histories(batches, plans_of(job))):
+        for partition, pack in packs(_histories(batches, _history_plans(job.entries, job.step))):
             line = f"seeds {partition} {base64.b64encode(pack).decode()}"
             yield pa.RecordBatch.from_pydict({"value": [line]})
 

@@ -37,7 +37,7 @@ class QueryOptions:
     checkpoints: Directory
     state_partitions: int
     trigger_seconds: float
-    seeded_users: int = 10_000
+    seeded_users: int = 20_000
 
 
 @dataclass(frozen=True, slots=True)
@@ -105,7 +105,7 @@ class TraitQuery:
         if published and not any(name.isdecimal() for name in (checkpoint / "commits").names()):
             # Without the checkpoint Spark would request the offsets from the broker for every micro-batch.
             users = published_users(kafka_spans(spark, options.brokers, published), buckets).localCheckpoint()
-        # The query and the reading of a history share the cores evenly, each in a pool of its own.
+        # This pool has priority over that of the reading of a history.
         spark.sparkContext.setLocalProperty("spark.scheduler.pool", "publishing")
         query: StreamingQuery = (
             computed_traits(records, job, users, times)
