@@ -76,6 +76,20 @@ def test_executors_elsewhere_reach_the_driver_at_the_address_of_its_pod(master: 
     assert (given["spark.driver.host"], given["spark.driver.bindAddress"]) == (host, host)
 
 
+def test_the_jvm_of_a_streaming_job_optimises_and_that_of_a_short_one_does_not() -> None:
+    settings = SparkSettings(
+        kafka=Kafka(brokers="127.0.0.1:1"),
+        registry=SchemaRegistry(url="http://127.0.0.1:1"),
+        http=Http(port=1),
+        instance_id="profiles-0",
+        spark_jars="/opt/jars/a.jar",
+        checkpoint_dir="/checkpoints",
+    )
+    options = [session_config(settings, is_streaming=one)["spark.driver.extraJavaOptions"] for one in (True, False)]
+    assert ["TieredStopAtLevel" in one for one in options] == [False, True]
+    assert all("-XX:+UseSerialGC" in one for one in options)
+
+
 def test_a_driver_in_a_pod_owns_its_executors() -> None:
     inside = {"KUBERNETES_SERVICE_HOST": "10.96.0.1"}
     given = driver_config("k8s://https://kubernetes.default.svc", "prod-profiles-0", inside)
