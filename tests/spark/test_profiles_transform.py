@@ -232,6 +232,22 @@ def test_only_records_with_the_name_of_an_event_of_a_new_trait_are_decoded(spark
     assert event_names(plans_of(replace(STEP, entries=changed(JOB.entries, (SPENT_DEFINITION, prefix), 1)))) == (b"Cart ",)
 
 
+def test_a_history_without_a_match_leaves_no_file_that_the_query_would_not_read(spark: SparkSession, tmp_path: Path) -> None:
+    """The step counts the files that the query has to read."""
+    records = spark.createDataFrame([raw("events", 0, 0, event("ann", START_MS, "{}", "Page Viewed"))], RECORDS)
+    seed_lines(records, STEP).write.text(str(tmp_path / "visits"))
+    (tmp_path / "visits" / "step-1").write_text("visit 1\n")
+    written = [path for path in (tmp_path / "visits").iterdir() if path.name[0] not in "._"]
+    query = visits(spark, str(tmp_path / "visits"), 1).writeStream.format("noop").start()
+    try:
+        query.processAllAvailable()
+        assert query.lastProgress is not None
+        [source] = json.loads(query.lastProgress.json)["sources"]
+        assert source["endOffset"]["logOffset"] + 1 == len(written)
+    finally:
+        query.stop()
+
+
 def test_a_new_trait_with_the_leaf_of_another_one_needs_no_history() -> None:
     twin = Definition("w", "revenue", 1, json.dumps(SPENT), ())
     assert not has_new_leaves(replace(STEP, entries=changed(JOB.entries, (SPENT_DEFINITION, twin), 1)))

@@ -90,7 +90,7 @@ def _a_worker_dies(story: Story) -> None:
 
 
 def _a_new_trait_reads_the_history(story: Story) -> int:
-    """A second query reads it, and then takes over. Return the stream time."""
+    """A batch job reads it, and the query merges it. Return the stream time."""
     story.instance.define("cancelled", CANCELLED)
     story.more(50)
     until_ms = START_MS + 80 * DAY_MS

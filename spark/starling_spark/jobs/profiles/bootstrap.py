@@ -67,8 +67,6 @@ class Bootstrap:
 
     def advance(self, files_read: int) -> State:
         """Do what is next. `files_read`: by the query so far. Raises: what the reading of the history raises."""
-        if self._failure is not None:
-            raise self._failure
         if self.state is State.READING:
             self._read()
         elif self.state is State.SEEDING and files_read >= self._target:
@@ -90,6 +88,8 @@ class Bootstrap:
             self._reading = threading.Thread(target=self._read_history, name=self._group, daemon=True)
             self._reading.start()
         elif not self._reading.is_alive():
+            if self._failure is not None:
+                raise self._failure
             self._dependencies.passed("bootstrap_read")
             self._generation.note_history_read()
             self._seed()
