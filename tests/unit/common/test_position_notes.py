@@ -5,7 +5,9 @@ import pytest
 from starling_common.kafka.position_notes import PositionNote, position_note
 
 
-@pytest.mark.parametrize("note", [PositionNote(7), PositionNote(7, 1_700_000_000_000), PositionNote(0, 5)])
+@pytest.mark.parametrize(
+    "note", [PositionNote(7), PositionNote(7, 1_700_000_000_000), PositionNote(0, 5), PositionNote(7, 0, 3, 9)]
+)
 def test_a_note_is_read_as_it_was_written(note: PositionNote) -> None:
     assert position_note(str(note)) == note
 

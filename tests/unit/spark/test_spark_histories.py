@@ -115,7 +115,9 @@ def test_a_step_reads_the_history_before_the_cut_and_then_visits(tmp_path: Path,
     step = step_of(generation, passed)
     assert advanced(step, 5) is State.SEEDING
     assert (reading.runs, reading.spans) == (1, {("events", 0): (7, 40)})
+    assert step.progress == (26, 33)
     assert advanced(step, 6) is State.SEEDING
+    assert step.progress == (30, 33)
     assert advanced(step, 7) is State.VISITING
     assert generation.visit_files.read("step-000001-000000") == "visit 1\n"
     assert advanced(step, 8) is State.DONE

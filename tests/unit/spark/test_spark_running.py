@@ -119,6 +119,19 @@ def test_the_stream_times_are_committed_and_never_decrease() -> None:
     assert group.notes == {("t", 0): "4 8000"}
 
 
+def test_the_progress_of_a_history_is_committed_at_an_offset_that_stays() -> None:
+    group = Group({("definitions", 0): "3 5000"})
+    positions = GroupPositions(group)  # type: ignore[arg-type]
+    positions.load(["definitions"])
+    positions.commit({("t", 0): 4}, read=True, history={("definitions", 0): (10, 40), ("unknown", 0): (1, 2)})
+    assert (group.committed, group.notes) == (
+        {("t", 0): 4, ("definitions", 0): 3},
+        {("t", 0): "4 5000", ("definitions", 0): "3 0 10 40"},
+    )
+    positions.commit({("definitions", 0): 5}, read=True)
+    assert group.notes == {("definitions", 0): "5 5000"}
+
+
 def test_a_query_without_a_watermark_has_no_lag() -> None:
     assert watermark_lag_seconds({"eventTime": {}}) is None
     assert watermark_lag_seconds({"eventTime": {"watermark": "1970-01-01T00:00:00.000Z"}}) is None

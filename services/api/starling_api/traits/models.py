@@ -12,7 +12,7 @@ class TraitProgressModel(BaseModel):
     """Progress of the Spark job that computes a trait over all history."""
 
     percent: float = Field(
-        description="Percentage of the records; for some seconds after a new definition still that of the job before"
+        description="Percentage of the records; for some seconds after a new definition that of the traits in force"
     )
     records_done: int
     records_total: int

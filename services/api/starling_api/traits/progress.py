@@ -1,7 +1,8 @@
 """Adapter: how far the Spark job of computed traits is, by the offsets that it commits.
 
 The job commits the offset of a definition after its trait is published over all history. Until then a definition is pending. The
-metadata of the other offsets contain the stream time up to which values are published.
+metadata of its offset contain how much of its history is read, those of the other offsets the stream time up to which values are
+published.
 """
 
 import threading
@@ -81,6 +82,9 @@ class TraitProgress:
         pending = max(reached[_DEFINITIONS], starts[_DEFINITIONS])
         since = self._recorded_at(consumer, pending) if pending < ends[_DEFINITIONS] else None
         total = sum(ends[place] - starts[place] for place in inputs)
+        step = position_note(next(one.metadata for one in found if (one.topic, one.partition) == _DEFINITIONS))
+        if since is not None and step.total:
+            done, total = step.done, step.total
         return ComputedProgress(observed if since is None else since, done, total, _as_of_ms(found))
 
     def _recorded_at(self, consumer: Consumer, offset: int) -> int | None:

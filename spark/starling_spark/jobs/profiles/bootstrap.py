@@ -6,11 +6,13 @@ reading again; a state that was merged already changes nothing.
 """
 
 import threading
+import time
 from collections.abc import Callable
 from dataclasses import dataclass, replace
 from enum import Enum
 from typing import Final
 
+from pyspark import SparkContext
 from pyspark.sql import SparkSession
 
 from starling_common.telemetry.logs import log
@@ -51,6 +53,27 @@ class BootstrapDependencies:
     seeded_users: int
 
 
+class HistoryTasks:
+    """The tasks of Spark that read a history."""
+
+    def __init__(self, group: str) -> None:
+        """`group`: the job group of the reading."""
+        self._group = group
+        self._looked_at, self._share = 0.0, 0.0
+
+    def share(self) -> float:
+        """Return the share of them that is completed, at most a second old. The first job of the group reads."""
+        context = SparkContext._active_spark_context  # noqa: SLF001 - pyspark offers no other access to the running context
+        if context is None or time.monotonic() - self._looked_at < 1:
+            return self._share
+        self._looked_at, tracker = time.monotonic(), context.statusTracker()
+        jobs = sorted(tracker.getJobIdsForGroup(self._group))
+        stages = [tracker.getStageInfo(stage) for job in jobs[:1] if (info := tracker.getJobInfo(job)) for stage in info.stageIds]
+        tasks = [stage for stage in stages if stage is not None and stage.numTasks]
+        self._share = 1.0 if len(jobs) > 1 else max((one.numCompletedTasks / one.numTasks for one in tasks), default=0.0)
+        return self._share
+
+
 class Bootstrap:
     """A step of one query. `advance` has one caller; the history is read in a thread of its own."""
 
@@ -63,10 +86,14 @@ class Bootstrap:
         self._failure: BaseException | None = None
         self._group = f"profiles-step-{generation.step.number}"
         self._target = 0
+        self._files_read = 0
+        self._records = 0
+        self._tasks = HistoryTasks(self._group)
         self._reading: threading.Thread | None = None
 
     def advance(self, files_read: int) -> State:
         """Do what is next. `files_read`: by the query so far. Raises: what the reading of the history raises."""
+        self._files_read = files_read
         if self.state is State.READING:
             self._read()
         elif self.state is State.SEEDING and files_read >= self._target:
@@ -74,6 +101,14 @@ class Bootstrap:
         elif self.state is State.VISITING and files_read >= self._target:
             self._enter(State.DONE)
         return self.state
+
+    @property
+    def progress(self) -> tuple[int, int]:
+        """Return how many records of the history are done, and how many there are. To take the histories is a fifth of the work."""
+        begun = self._generation.step.files
+        taken = min(1.0, (self._files_read - begun) / (self._target - begun)) if self._target > begun else 0.0
+        share = 0.8 * self._tasks.share() if self.state is State.READING else 0.8 + 0.2 * taken
+        return round(self._records * share), self._records
 
     def stop(self) -> None:
         """Give up the reading."""
@@ -102,7 +137,7 @@ class Bootstrap:
                 for place, (first, end) in self._dependencies.events().items()
                 if first < min(end, cut.get(place, 0))
             }
-            records = sum(end - first for first, end in spans.values())
+            self._records = records = sum(end - first for first, end in spans.values())
             log(__name__).info("history_begun", step=self._generation.step.number, records=records)
             if spans:
                 self._write_seeds(spans, records)

@@ -70,6 +70,11 @@ class ProfilesDependencies:
     wrote: Callable[[Mapping[str, int]], None] = lambda _: None
 
 
+def _is_done(bootstrap: Bootstrap | None, files_read: int, has_read_topics: bool) -> bool:
+    """Return whether the definitions are in force for all users: after a step, else after what the topics had at the start."""
+    return has_read_topics if bootstrap is None else bootstrap.advance(files_read) is State.DONE
+
+
 def _reached(ends: Ends, goal: Ends) -> bool:
     return all(ends.get(partition, 0) >= end for partition, end in goal.items())
 
@@ -160,7 +165,7 @@ class ProfilesJob:
     def _stream(self, generation: Generation, stopping: Event, stop_seconds: float) -> None:
         """Run the query until `stopping`, or until it has a step to newer definitions; then it starts again."""
         self._turns.rest()  # a query begins with the values of the topic, whose number is unknown
-        history = self._dependencies.positions.ends(self._inputs)
+        existing = self._dependencies.positions.ends(self._inputs)
         generation = self._generations.take_over(generation, wall_clock_ms())
         is_complete = generation.is_complete  # looked up once: in an object store this is a request
         job = self._job(generation, is_complete=is_complete)
@@ -175,16 +180,14 @@ class ProfilesJob:
                 self._turns.turned()
                 ends = query.poll()
                 self._stall.look(query.progress, ends or {})
-                if bootstrap is not None:
-                    is_complete = is_complete or bootstrap.advance(max(files, query.visited())) is State.DONE
-                else:
-                    is_complete = is_complete or _reached(ends or {}, history)
-                if is_complete and not generation.is_complete:
+                if not is_complete and _is_done(bootstrap, max(files, query.visited()), _reached(ends or {}, existing)):
                     self._complete(generation)
+                    is_complete = True
                 definitions = self._definitions()
                 _, position = self._dependencies.catalogue.latest()
-                commit = partial(self._commit, generation, ends or {})
-                state = (ends, position, is_complete, max(self._stream_times.values(), default=0) // _STREAM_TIME_STEP_MS)
+                history = None if bootstrap is None or is_complete else bootstrap.progress
+                commit = partial(self._commit, generation, ends or {}, history)
+                state = (ends, position, is_complete, history, max(self._stream_times.values(), default=0) // _STREAM_TIME_STEP_MS)
                 if state != committed and self._attempt(commit):
                     committed = state
                 if is_complete and definitions != generation.definitions:
@@ -234,13 +237,17 @@ class ProfilesJob:
         log(__name__).info("query_started", name=query.name, definitions=len(generation.definitions))
         return query
 
-    def _commit(self, generation: Generation, ends: Ends) -> None:
-        """Commit the offsets of the query to the group, and that of the definitions when they are in force and published."""
+    def _commit(self, generation: Generation, ends: Ends, history: tuple[int, int] | None) -> None:
+        """Commit the offsets of the query to the group, and that of the definitions when they are in force and published.
+
+        `history`: of a step that is not complete, how many records of how many are read.
+        """
         self._dependencies.reached(ends)
         in_force, position = self._dependencies.catalogue.current()
         if in_force == generation.definitions and generation.is_complete:
             ends = {**ends, (self._dependencies.catalogue.topic, 0): position}
-        self._dependencies.positions.commit(ends, read=True, stream_times=self._stream_times)
+        progress = {(self._dependencies.catalogue.topic, 0): history} if history is not None and history[1] else {}
+        self._dependencies.positions.commit(ends, read=True, stream_times=self._stream_times, history=progress)
 
     def _attempt(self, commit: Callable[[], None]) -> bool:
         """Return whether the commit succeeded. Without it only the reported lag is too high; the outputs are written."""

@@ -39,15 +39,26 @@ class GroupPositions:
         """Return the ends of all partitions with records. Raises: KafkaException."""
         return {partition: end for partition, end in self._group.ends(topics).items() if end}
 
-    def commit(self, offsets: Ends, *, read: bool, stream_times: Mapping[int, int] = MappingProxyType({})) -> None:
+    def commit(
+        self,
+        offsets: Ends,
+        *,
+        read: bool,
+        stream_times: Mapping[int, int] = MappingProxyType({}),
+        history: Mapping[Position, tuple[int, int]] = MappingProxyType({}),
+    ) -> None:
         """Commit offsets to the group; returns after the broker has acknowledged. `read`: not skipped. Raises: KafkaException.
 
-        `stream_times`: by partition. They never decrease.
+        `stream_times`: by partition. They never decrease. `history`: how many records of how many are read, at offsets that stay.
         """
         self._pass(stream_times)
         if read:
             self._read.update({one: max(offset, self._read.get(one, 0)) for one, offset in offsets.items()})
         notes = {place: str(PositionNote(offset, self._times.get(place[1], 0))) for place, offset in self._read.items()}
+        for place, (done, total) in history.items():
+            if place in self._read:
+                offsets = {**offsets, place: self._read[place]}
+                notes[place] = str(PositionNote(self._read[place], 0, done, total))
         self._group.commit(offsets, notes)
 
     def _pass(self, stream_times: Mapping[int, int]) -> None:
