@@ -18,6 +18,7 @@ from confluent_kafka.admin import AdminClient
 from confluent_kafka.cimpl import NewTopic
 
 from starling_common.kafka.clients import committed, consumer_config, producer_config
+from starling_common.kafka.position_notes import PositionNote, position_note
 from starling_common.testing import free_port
 from starling_common.values import record_key
 from starling_common.wire import Codec, Registry
@@ -207,6 +208,15 @@ class Instance:
         try:
             wanted = [TopicPartition(topic, number) for topic, number in self._ends()]
             return {(found.topic, found.partition): found.offset for found in committed(consumer, wanted, 60)}
+        finally:
+            consumer.close()
+
+    def history_note(self) -> PositionNote:
+        """Return what the job has committed with the offset of the definitions."""
+        consumer = Consumer(consumer_config(self.brokers, self.group))
+        try:
+            [found] = committed(consumer, [TopicPartition(self.topics["definitions"], 0)], 60)
+            return position_note(found.metadata)
         finally:
             consumer.close()
 

@@ -278,12 +278,16 @@ def test_killed_at_every_point_of_a_step_no_value_is_missing_or_wrong(instance: 
         more(20)
         assert instance.died(300) == -signal.SIGKILL
         more(20)
+        if point == "bootstrap_seeded":
+            note = instance.history_note()
+            assert (note.total, note.done <= note.total) == (60, True)
     instance.start()
     until_ms = START_MS + 130 * DAY_MS
     instance.advance(until_ms)
     instance.settle()
     assert differences(instance.values(), documents, events, until_ms) == []
     assert instance.values()["u0", "days"] is None
+    assert instance.history_note().total == 0
 
 
 @pytest.mark.long
