@@ -60,9 +60,8 @@ def test_java_is_found_in_the_path_or_the_message_has_the_cure() -> None:
         executor_command(without | {"PATH": "/nowhere"})
 
 
-@pytest.mark.parametrize(("master", "host"), [("k8s://https://kubernetes.default.svc", "10.0.0.5"), ("local[2]", "127.0.0.1")])
-def test_executors_elsewhere_reach_the_driver_at_the_address_of_its_pod(master: str, host: str) -> None:
-    settings = SparkSettings(
+def settings(master: str) -> SparkSettings:
+    return SparkSettings(
         kafka=Kafka(brokers="127.0.0.1:1"),
         registry=SchemaRegistry(url="http://127.0.0.1:1"),
         http=Http(port=1),
@@ -72,20 +71,16 @@ def test_executors_elsewhere_reach_the_driver_at_the_address_of_its_pod(master: 
         spark_driver_host="10.0.0.5",
         checkpoint_dir="s3a://checkpoints",
     )
-    given = session_config(settings)
+
+
+@pytest.mark.parametrize(("master", "host"), [("k8s://https://kubernetes.default.svc", "10.0.0.5"), ("local[2]", "127.0.0.1")])
+def test_executors_elsewhere_reach_the_driver_at_the_address_of_its_pod(master: str, host: str) -> None:
+    given = session_config(settings(master))
     assert (given["spark.driver.host"], given["spark.driver.bindAddress"]) == (host, host)
 
 
 def test_the_jvm_of_a_streaming_job_optimises_and_that_of_a_short_one_does_not() -> None:
-    settings = SparkSettings(
-        kafka=Kafka(brokers="127.0.0.1:1"),
-        registry=SchemaRegistry(url="http://127.0.0.1:1"),
-        http=Http(port=1),
-        instance_id="profiles-0",
-        spark_jars="/opt/jars/a.jar",
-        checkpoint_dir="/checkpoints",
-    )
-    options = [session_config(settings, is_streaming=one)["spark.driver.extraJavaOptions"] for one in (True, False)]
+    options = [session_config(settings("local[2]"), is_streaming=one)["spark.driver.extraJavaOptions"] for one in (True, False)]
     assert ["TieredStopAtLevel" in one for one in options] == [False, True]
     assert all("-XX:+UseSerialGC" in one for one in options)
 
