@@ -259,7 +259,7 @@ def simulation_of(load: dict[str, float]) -> tuple[Simulation, float]:
 @given(LOADS)
 def test_a_constant_load_never_flaps(load: dict[str, float]) -> None:
     simulation, rate = simulation_of(load)
-    decisions = simulation.run([rate] * 1_000)
+    decisions = simulation.run([rate] * 3_000)  # a lag of 500,000 records is processed after 940 of them
     directions = [one.action for one in decisions if one.action is not Action.HOLD]
     turns = [now for before, now in pairwise(directions) if before is not now]
     # Out for a lag, in when it is processed, and at most once back out.
