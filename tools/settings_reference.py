@@ -125,7 +125,7 @@ SECTIONS: Final = (
         LakeSettings,
         (SparkSettings,),
     ),
-    Section("Computed traits", f"`python -m starling_spark.jobs.profiles`. {_SPARK}", ProfilesSettings, (SparkSettings,)),
+    Section("Computed traits", f"`python -m starling_spark.jobs.profiles`. {_LAKE}", ProfilesSettings, (LakeSettings,)),
     Section("Views", f"`python -m starling_spark.jobs.views`. {_SPARK}", ViewsSettings, (SparkSettings,)),
     Section("Backfill", f"`python -m starling_spark.jobs.backfill`. {_LAKE}", BackfillSettings, (LakeSettings,)),
     Section("SQL traits", f"`python -m starling_spark.jobs.sql_traits`. {_LAKE}", SqlTraitsSettings, (LakeSettings,)),

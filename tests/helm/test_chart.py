@@ -597,6 +597,17 @@ def test_a_scheduled_job_reads_the_tables_that_the_lake_job_writes(monkeypatch: 
     assert {name: one.to for name, one in exports.exports.items()} == {"members": "s3://shop-lake/members"}
 
 
+def test_computed_traits_read_the_lake_only_if_the_operator_wants_it(monkeypatch: pytest.MonkeyPatch) -> None:
+    lake: Any = parsed("lake", {}, monkeypatch, "everything")
+    profiles: Any = parsed("profiles", {}, monkeypatch, "everything")
+    assert (profiles.lake_warehouse, profiles.lake_catalog) == (lake.lake_warehouse, lake.lake_catalog)
+    assert [jar.name for jar in profiles.jars()] == [jar.name for jar in lake.jars()]
+    monkeypatch.delenv("STARLING_LAKE_WAREHOUSE")
+    plain: Any = parsed("profiles", {"spark": {"profiles": {"readsLake": False}}}, monkeypatch, "everything")
+    assert plain.lake_warehouse == ""
+    assert not any("iceberg" in jar.name for jar in plain.jars())
+
+
 def test_the_audience_report_gets_the_database_and_ends_at_the_time_of_its_run(monkeypatch: pytest.MonkeyPatch) -> None:
     block = {"enabled": True, "settings": {"STARLING_TIMEZONES": "default=Asia/Tokyo"}}
     values = {"spark": {"scheduled": {"audienceReport": block}}}
@@ -1096,6 +1107,11 @@ def test_a_bad_value_is_refused_with_its_path(values: Mapping[str, Any], path: s
         (
             {"spark": {"lake": {"enabled": True, "executors": {"instances": 2}, "checkpoints": "s3a://a/b", "warehouse": "/lake"}}},
             "spark.lake.warehouse: executors in pods of their own need a URI",
+        ),
+        ({"spark": {"profiles": {"readsLake": True}}}, "spark.profiles.readsLake: set spark.lake.warehouse"),
+        (
+            {"spark": {"lake": {"warehouse": "s3a://lake"}, "profiles": {"readsLake": True}}},
+            "spark.profiles.readsLake: set spark.lake.catalog to one with several writers",
         ),
         ({"spark": {"scheduled": {"exports": {"enabled": True}}}}, "spark.scheduled.exports.enabled: set spark.lake.warehouse"),
         (

@@ -29,6 +29,12 @@ class Checkpoint:
             return {}
         return {place: offset for line in self._lines(number) for place, offset in _offsets_in(line).items()}
 
+    def first_offsets(self) -> Offsets:
+        """Return the offsets at which the query began; empty before its first micro-batch is planned."""
+        sources = self.directory / "sources"
+        texts = [(sources / name).read("0") or "" for name in sources.names()]
+        return {place: offset for text in texts for line in text.split("\n") for place, offset in _offsets_in(line).items()}
+
     def files(self) -> int:
         """Return how many files the query has read from a directory, one a micro-batch."""
         number = self.committed

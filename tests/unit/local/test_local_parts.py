@@ -150,6 +150,14 @@ def test_the_api_starts_sql_traits_with_a_lake() -> None:
     assert env["STARLING_LAKE_WAREHOUSE"] == str(HOME / "spark" / "lake")
 
 
+@pytest.mark.parametrize("lake", [True, False])
+def test_computed_traits_have_the_history_of_the_lake_if_there_is_one(*, lake: bool) -> None:
+    host = Host("python", HOME, (Path("kafka.jar"),), (Path("iceberg.jar"),))
+    env = next(part.env for part in service_parts(HOME, options(lake=lake), host) if part.name == "spark")
+    assert env["STARLING_LAKE_WAREHOUSE"] == (str(HOME / "spark" / "lake") if lake else "")
+    assert env["STARLING_SPARK_JARS"] == ("kafka.jar,iceberg.jar" if lake else "kafka.jar")
+
+
 def test_the_api_starts_imports_with_the_keys_of_all_workspaces() -> None:
     env = next(part.env for part in planned_parts(HOME, options(workspaces=("shop",))) if part.name == "api")
     assert env["STARLING_IMPORTS_RUNNER"] == "process"

@@ -88,9 +88,10 @@ class MemoryStore:
 class Partition:
     """One partition over many micro-batches. Events are (user, time, name, properties)."""
 
-    def __init__(self, *definitions: Definition, published_to_ms: int = 0) -> None:
-        self.entries, self.step = first_entries(definitions), 0
-        self.plans = compile_entries(self.entries)
+    def __init__(self, *definitions: Definition, published_to_ms: int = 0, with_step: bool = False) -> None:
+        self.step = int(with_step)
+        self.entries = first_entries(definitions, self.step)
+        self.plans = compile_entries(self.entries, self.step, is_complete=not with_step)
         self.published_to_ms = published_to_ms
         self.store = MemoryStore()
         self._batches = 0
@@ -117,8 +118,8 @@ class Partition:
                 only = [(time, now, [one for one in found if one[0] in numbers]) for time, now, found in hits.hits]
                 runs.setdefault(name, []).append(UserHits(hits.correlation_id, [hit for hit in only if hit[2]]))
         folded = {name: fold_history(measures, name, own) for name, own in runs.items()}
-        assert not any(lost for _, lost in folded.values())
-        return {name: state for name, (state, _) in folded.items() if state is not None}
+        assert not any(one.lost for one in folded.values())
+        return {name: one.state for name, one in folded.items() if one.state is not None}
 
     def batch(self, events: Iterable[tuple[str, int, str, Mapping[str, Any]]], now_ms: int = 0) -> list[Computed]:
         """Return the output of a micro-batch; the event clock advances to `now_ms` at its end."""
@@ -152,9 +153,9 @@ class Partition:
         return list(folding.finish(1_000_000 * self._batches))
 
 
-def seeded(states: Mapping[str, bytes]) -> Chunk:
-    """Return a chunk of histories alone."""
-    return Chunk(0, "", {}, [], seeds=Seeds(dict(states)))
+def seeded(states: Mapping[str, bytes], now_ms: int = 0) -> Chunk:
+    """Return a chunk of histories alone, which have reached that stream time."""
+    return Chunk(now_ms, "", {}, [], seeds=Seeds(dict(states), now_ms=now_ms))
 
 
 def computed(finished: Iterable[Computed | Unfoldable]) -> list[Computed]:

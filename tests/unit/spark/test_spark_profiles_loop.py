@@ -51,7 +51,7 @@ class Query:
 class Step:
     """A `Bootstrap` that ends when the test sets `is_done`."""
 
-    is_done = False
+    is_done, problem = False, None
     progress = (3, 9)
 
     def __init__(self, *_: object) -> None: ...
@@ -102,9 +102,9 @@ def job(
         committed.append(ends)
 
     positions = SimpleNamespace(load=lambda _: None, ends=lambda _: {("events", 0): 9}, commit=commit, read_up_to=dict)
-    published = SimpleNamespace(without_events=dict, stream_times=dict, events=dict)
+    published, past = SimpleNamespace(without_events=dict, stream_times=dict), SimpleNamespace(begins_in_lake=lambda: False)
     dependencies = ProfilesDependencies(
-        catalogue, positions, published, lambda: None, Metrics(CollectorRegistry()), Ending(None, ())  # type: ignore[arg-type, return-value]
+        catalogue, positions, published, past, lambda: None, Metrics(CollectorRegistry()), Ending(None, ())  # type: ignore[arg-type, return-value]
     )  # fmt: skip
     options = QueryOptions("", 1, LocalDirectory(tmp_path / "profiles"), 1, 0.1)
     made = ProfilesJob(dependencies, options, Job(Topics("events", "clock", "values", "letters"), None, Clock.EVENT))  # type: ignore[arg-type]

@@ -85,6 +85,16 @@ class Installation:
             self.query.store.published.extend(self.profiles)
         self._publish(self.query.fold([self.query.chunk(*read) for read in self.history]))
 
+    def start_from_lake(self, gone: int) -> None:
+        """The checkpoint is lost, and the topic lacks the first reads, which the lake has."""
+        self.epoch += 1
+        self.query = Partition(*self.definitions.in_force(), published_to_ms=self.published_to_ms, with_step=True)
+        self.query.store.published.extend(self.profiles)
+        self.histories = self.query.histories([self.query.chunk(*read) for read in self.history[:gone]])
+        before = len(self.changes)
+        self._publish(self.query.fold([self.query.chunk(*read) for read in self.history[gone:]]))
+        assert self.changes[before:] == []
+
     def begin_step(self) -> None:
         """The query goes on with the definitions in force."""
         self.epoch += 1
@@ -92,11 +102,11 @@ class Installation:
         self.cut = len(self.history)
         self.histories = self.query.histories([self.query.chunk(*read) for read in self.history])
 
-    def seed(self, users: Sequence[str], read: Read) -> None:
-        """A micro-batch takes the histories of some users; it also has `read`."""
+    def seed(self, users: Sequence[str], read: Read, now_ms: int = 0) -> None:
+        """A micro-batch takes the histories of some users, which have reached that stream time; it also has `read`."""
         self.history.append(read)
         own = {name: self.histories[name] for name in users}
-        self._publish(self.query.fold([self.query.chunk(*read), seeded(own)]))
+        self._publish(self.query.fold([self.query.chunk(*read), seeded(own, now_ms)]))
 
     def visit(self, visits: int, read: Read) -> None:
         """A visit, in a micro-batch with `read`."""
@@ -386,6 +396,18 @@ class Life:
         for _ in range(chance.choice([1, 1, 1, 2, 3])):
             self.change()
         installation.begin_step()
+        self.end_step()
+
+    def lose_checkpoint(self) -> None:
+        """The process starts again without one, maybe with other definitions; the lake has what the topic has lost."""
+        if self.chance.random() < 0.5:
+            self.change()
+        self.installation.start_from_lake(self.chance.randrange(len(self.installation.history) + 1))
+        self.end_step()
+
+    def end_step(self) -> None:
+        """Until the step is in force for all users."""
+        chance, installation = self.chance, self.installation
         while chance.random() < 0.7:
             installation.take(self.read())
         names = [*installation.histories, *chance.choices(list(installation.histories), k=2)] if installation.histories else []
@@ -416,6 +438,33 @@ def test_profiles_equal_a_fold_over_all_events_after_every_step(seed: int) -> No
         assert installation.query.store.lists == {}
         if chance.random() < 0.5:
             installation.query.restart_after_step()
+
+
+@pytest.mark.parametrize("seed", range(40))
+def test_without_a_checkpoint_profiles_equal_a_fold_over_lake_and_topic(seed: int) -> None:
+    life = Life(seed)
+    installation, chance = life.installation, life.chance
+    for _ in range(8):
+        for _ in range(chance.choice([1, 3])):
+            installation.take(life.read())
+        if chance.random() < 0.5:
+            life.step()
+        life.lose_checkpoint()
+        assert installation.differences() == []
+        assert (installation.query.store.lists, installation.query.store.published) == ({}, [])
+        if chance.random() < 0.5:
+            installation.query.restart_after_step()
+
+
+def test_a_history_from_the_lake_advances_stream_time(installation: Installation) -> None:
+    """The topic has no record that would."""
+    installation.published_to_ms = 0
+    installation.start_from_lake(1)
+    assert installation.query.store.kept_clock.now_ms == 0
+    installation.seed(["w/a"], Read([], 0), now_ms=START_MS)
+    assert installation.query.store.kept_clock.now_ms == START_MS
+    installation.visit(1, Read([], 0))
+    assert computed(installation) == {"spent_30d": 100}
 
 
 @pytest.mark.parametrize("seed", range(12))

@@ -1,25 +1,27 @@
 """Edge: a step of a running query to other definitions: the history of new leaves, then the visits that put it in force.
 
 The query folds new leaves from the cut on and publishes the former traits. A batch job beside it folds the events before the cut
-for the new leaves alone, and writes the users' states as files for the query, which merges them. A killed process does the whole
-reading again; a state that was merged already changes nothing.
+for the new leaves alone, and writes the users' states as files for the query, which merges them. A reading that fails, or whose
+process is killed, is done again as a whole; a state that was merged already changes nothing.
 """
 
 import threading
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from enum import Enum
+from functools import reduce
 from typing import Final
 
 from pyspark import SparkContext
-from pyspark.sql import SparkSession
+from pyspark.sql import DataFrame, SparkSession
 
 from starling_common.telemetry.logs import log
 from starling_spark.jobs.profiles.query.generations import Generation
-from starling_spark.jobs.profiles.query.histories import has_new_leaves, seed_lines
-from starling_spark.jobs.profiles.query.published import Spans
+from starling_spark.jobs.profiles.query.histories import has_new_leaves, lake_hits, seed_lines, topic_hits
+from starling_spark.jobs.profiles.query.past import Past, PastEvents
 from starling_spark.jobs.profiles.query.transform import Job
+from starling_spark.kafka.checkpoints import Offsets
 from starling_spark.kafka.sources import kafka_spans
 
 _USERS_A_LINE: Final = 100
@@ -28,6 +30,8 @@ _RECORDS_A_TASK: Final = 20_000
 _USERS_A_VISIT: Final = 4_000
 """Users of a partition that one micro-batch visits."""
 _MARKER: Final = "step-{step:06d}-{visit:06d}"
+_FIRST_PAUSE_SECONDS, _LONGEST_PAUSE_SECONDS = 2.0, 300.0
+"""Before a reading that failed is done again; the pause doubles each time."""
 
 
 class State(Enum):
@@ -41,12 +45,13 @@ class State(Enum):
 
 @dataclass(frozen=True, slots=True)
 class BootstrapDependencies:
-    """`events`: the spans of the events topic; `passed`: a point at which a test kills the process. The rest is as in
-    the options of the query.
+    """`users`: about how many users have a state now; `passed`: a point at which a test kills the process. The rest is as in the
+    options of the query.
     """
 
     spark: Callable[[], SparkSession]
-    events: Callable[[], Spans]
+    events: PastEvents
+    users: Callable[[], int]
     passed: Callable[[str], None]
     brokers: str
     partitions: int
@@ -84,15 +89,16 @@ class Bootstrap:
         self._job = replace(job, started_ms=0)  # stream time is that of the records
         self._dependencies = dependencies
         self._failure: BaseException | None = None
-        self._group = f"profiles-step-{generation.step.number}"
+        self._pause_seconds, self._begins_at = _FIRST_PAUSE_SECONDS, 0.0
+        self._group, self._attempts = "", 0
         self._target = 0
         self._files_read = 0
         self._records = 0
-        self._tasks = HistoryTasks(self._group)
+        self._tasks: HistoryTasks | None = None
         self._reading: threading.Thread | None = None
 
     def advance(self, files_read: int) -> State:
-        """Do what is next. `files_read`: by the query so far. Raises: what the reading of the history raises."""
+        """Do what is next. `files_read`: by the query so far."""
         self._files_read = files_read
         if self.state is State.READING:
             self._read()
@@ -103,11 +109,17 @@ class Bootstrap:
         return self.state
 
     @property
+    def problem(self) -> str | None:
+        """Return why the history could not be read; None if the last attempt goes on."""
+        return None if self._failure is None else f"the history cannot be read: {self._failure}"
+
+    @property
     def progress(self) -> tuple[int, int]:
         """Return how many records of the history are done, and how many there are. To take the histories is a fifth of the work."""
         begun = self._generation.step.files
         taken = min(1.0, (self._files_read - begun) / (self._target - begun)) if self._target > begun else 0.0
-        share = 0.8 * self._tasks.share() if self.state is State.READING else 0.8 + 0.2 * taken
+        read = 0.0 if self._tasks is None else self._tasks.share()
+        share = 0.8 * read if self.state is State.READING else 0.8 + 0.2 * taken
         return round(self._records * share), self._records
 
     def stop(self) -> None:
@@ -120,39 +132,65 @@ class Bootstrap:
         if self._generation.has_read_history or not has_new_leaves(self._job):
             self._seed()
         elif self._reading is None:
-            self._reading = threading.Thread(target=self._read_history, name=self._group, daemon=True)
-            self._reading.start()
+            self._begin_reading()
         elif not self._reading.is_alive():
+            self._reading = None
             if self._failure is not None:
-                raise self._failure
+                self._wait()
+                return
             self._dependencies.passed("bootstrap_read")
             self._generation.note_history_read()
             self._seed()
 
-    def _read_history(self) -> None:
+    def _begin_reading(self) -> None:
+        cut = self._generation.cut()
+        if cut is None or time.monotonic() < self._begins_at:
+            return
+        self._failure, self._attempts = None, self._attempts + 1
+        self._group = f"profiles-step-{self._generation.step.number}-{self._attempts}"
+        self._tasks = HistoryTasks(self._group)
+        self._reading = threading.Thread(target=self._read_history, args=(cut,), name=self._group, daemon=True)
+        self._reading.start()
+
+    def _wait(self) -> None:
+        """Begin the reading later. The query goes on: what the lake or the topic lacks now concerns the new traits alone."""
+        step, error = self._generation.step.number, str(self._failure)
+        log(__name__).error("history_failed", step=step, error=error, pause_seconds=self._pause_seconds)
+        self._begins_at = time.monotonic() + self._pause_seconds
+        self._pause_seconds = min(2 * self._pause_seconds, _LONGEST_PAUSE_SECONDS)
+
+    def _read_history(self, cut: Offsets) -> None:
         try:
-            cut = self._generation.step.offsets()
-            spans = {
-                place: (first, min(end, cut.get(place, 0)))
-                for place, (first, end) in self._dependencies.events().items()
-                if first < min(end, cut.get(place, 0))
-            }
-            self._records = records = sum(end - first for first, end in spans.values())
-            log(__name__).info("history_begun", step=self._generation.step.number, records=records)
-            if spans:
-                self._write_seeds(spans, records)
-        except BaseException as cause:  # noqa: BLE001 - raised in the thread of the loop
+            with self._dependencies.events.before(cut) as (past, table):
+                self._records, step = past.records, self._generation.step.number
+                for partition, (first, end) in past.missing.items():
+                    log(__name__).warning("history_missing", step=step, partition=partition, first=first, end=end)
+                lake_records = sum(past.lake_ends.values())
+                log(__name__).info("history_begun", step=step, records=past.records, lake_records=lake_records)
+                if past.records:
+                    self._write_seeds(past, table)
+        except BaseException as cause:  # noqa: BLE001 - the loop reports it
             self._failure = cause
 
-    def _write_seeds(self, spans: Spans, records: int) -> None:
-        spark, dependencies = self._dependencies.spark(), self._dependencies
-        spark.sparkContext.setJobGroup(self._group, "the history of new computed traits", interruptOnCancel=True)
-        spark.sparkContext.setLocalProperty("spark.scheduler.pool", "history")
-        tasks = max(len(spans), records // _RECORDS_A_TASK)
-        read = kafka_spans(spark, dependencies.brokers, spans, headers=False, tasks=tasks)
-        lines = max(1, dependencies.seeded_users // _USERS_A_LINE)
-        files = seed_lines(read, self._job).write.mode("append").option("maxRecordsPerFile", lines)
+    def _write_seeds(self, past: Past, table: DataFrame | None) -> None:
+        context = self._dependencies.spark().sparkContext
+        context.setJobGroup(self._group, "the history of new computed traits", interruptOnCancel=True)
+        context.setLocalProperty("spark.scheduler.pool", "history")
+        hits = reduce(DataFrame.unionByName, self._hits(past, table))
+        lines = max(1, self._dependencies.seeded_users // _USERS_A_LINE)
+        files = seed_lines(hits, self._job).write.mode("append").option("maxRecordsPerFile", lines)
         files.text(self._generation.visit_files.uri)
+
+    def _hits(self, past: Past, table: DataFrame | None) -> list[DataFrame]:
+        found, dependencies = [], self._dependencies
+        if table is not None:
+            found.append(lake_hits(table, self._job, past.lake_ends))
+        if past.spans:
+            records = sum(end - first for first, end in past.spans.values())
+            tasks = max(len(past.spans), records // _RECORDS_A_TASK)
+            read = kafka_spans(dependencies.spark(), dependencies.brokers, past.spans, headers=False, tasks=tasks)
+            found.append(topic_hits(read, self._job))
+        return found
 
     def _seed(self) -> None:
         self._target = self._generation.step.files + len(self._files(is_marker=False))
@@ -162,7 +200,7 @@ class Bootstrap:
         """Write the visits: after the histories, because the first one puts the step in force for all users."""
         self._dependencies.passed("bootstrap_seeded")
         step, known = self._generation.step, self._files(is_marker=True)
-        count = max(1, -(-step.users // (_USERS_A_VISIT * self._dependencies.partitions)))
+        count = self._visits(known)
         for number in range(count):
             name = _MARKER.format(step=step.number, visit=number)
             if name not in known:  # of a process that was killed
@@ -170,6 +208,14 @@ class Bootstrap:
         self._target += count
         self._dependencies.passed("bootstrap_visit")
         self._enter(State.VISITING)
+
+    def _visits(self, known: Sequence[str]) -> int:
+        """Return the number of visits. `known`: the files of a process that was killed, which name it."""
+        if known:
+            return int((self._generation.visit_files.read(known[0]) or "visit 1").split()[1])
+        # A query that begins with its step had no users then.
+        users = max(self._generation.step.users, self._dependencies.users())
+        return max(1, -(-users // (_USERS_A_VISIT * self._dependencies.partitions)))
 
     def _files(self, *, is_marker: bool) -> list[str]:
         names = [name for name in self._generation.visit_files.names() if name[0] not in "._"]

@@ -24,6 +24,7 @@ from starling_spark.jobs.profiles.bootstrap import Bootstrap, BootstrapDependenc
 from starling_spark.jobs.profiles.definitions.catalogue import TraitCatalogue
 from starling_spark.jobs.profiles.definitions.in_force import Definition, fingerprint
 from starling_spark.jobs.profiles.query.generations import Generation, Generations
+from starling_spark.jobs.profiles.query.past import PastEvents
 from starling_spark.jobs.profiles.query.positions import GroupPositions
 from starling_spark.jobs.profiles.query.published import Published
 from starling_spark.jobs.profiles.query.queries import Batch, Observers, QueryOptions, TraitQuery, layout_of
@@ -55,7 +56,7 @@ STEP: Final = (
 
 @dataclass(frozen=True, slots=True)
 class ProfilesDependencies:
-    """The dependencies of the loop. `open_spark` is called at the first definition.
+    """The dependencies of the loop. `open_spark` is called at the first definition. `past`: the events of before.
 
     `reached` and `wrote` take the positions of the query that publishes, and the number of records by topic of each micro-batch.
     """
@@ -63,6 +64,7 @@ class ProfilesDependencies:
     catalogue: TraitCatalogue
     positions: GroupPositions
     published: Published
+    past: PastEvents
     open_spark: Callable[[], SparkSession]
     metrics: Metrics
     ending: Ending
@@ -71,8 +73,9 @@ class ProfilesDependencies:
 
 
 def _is_done(bootstrap: Bootstrap | None, files_read: int, has_read_topics: bool) -> bool:
-    """Return whether the definitions are in force for all users: after a step, else after what the topics had at the start."""
-    return has_read_topics if bootstrap is None else bootstrap.advance(files_read) is State.DONE
+    """Return whether the definitions are in force for all users: after a step, and after what the topics had at the start."""
+    is_over = bootstrap is None or bootstrap.advance(files_read) is State.DONE
+    return is_over and has_read_topics
 
 
 def _reached(ends: Ends, goal: Ends) -> bool:
@@ -95,6 +98,8 @@ class ProfilesJob:
         self._stream_times: Mapping[int, int] = {}
         """Those up to which values are published; the thread of Spark's callbacks replaces them."""
         self._broker_problem: str | None = None
+        self._bootstrapping: Bootstrap | None = None
+        """The step that is not complete; the thread of the health endpoint reads it."""
         self._turns = driver_turns()
         self._layout = layout_of(options, job)
         self._generations = Generations(options.checkpoints)
@@ -114,6 +119,7 @@ class ProfilesJob:
             "query": "not started yet" if self._state == "starting" else None,
             "definitions": self._dependencies.catalogue.problem(),
             "broker": self._broker_problem,
+            "history": None if self._bootstrapping is None else self._bootstrapping.problem,
         }
 
     def run(self, stopping: Event, stop_seconds: float) -> None:
@@ -139,7 +145,12 @@ class ProfilesJob:
                 else:
                     late = 0
             elif definitions:
-                self._generations.open(fingerprint(definitions, self._layout), self._layout, definitions)
+                self._generations.open(
+                    fingerprint(definitions, self._layout),
+                    self._layout,
+                    definitions,
+                    with_step=self._dependencies.past.begins_in_lake(),
+                )
             else:
                 self._idle(stopping)
 
@@ -171,7 +182,8 @@ class ProfilesJob:
         job = self._job(generation, is_complete=is_complete)
         files = Checkpoint(generation.directory).files()
         query = self._started(generation, job)
-        bootstrap = self._bootstrap(generation, job) if generation.step.number and not is_complete else None
+        bootstrap = self._bootstrap(generation, job, query) if generation.step.number and not is_complete else None
+        self._bootstrapping = bootstrap
         self._set_state("active")
         self._stall.begin()
         committed: tuple[object, ...] | None = None
@@ -182,11 +194,11 @@ class ProfilesJob:
                 self._stall.look(query.progress, ends or {})
                 if not is_complete and _is_done(bootstrap, max(files, query.visited()), _reached(ends or {}, existing)):
                     self._complete(generation)
-                    is_complete = True
+                    is_complete, self._bootstrapping = True, None
                 definitions = self._definitions()
                 _, position = self._dependencies.catalogue.latest()
                 history = None if bootstrap is None or is_complete else bootstrap.progress
-                commit = partial(self._commit, generation, ends or {}, history)
+                commit = partial(self._commit, ends or {}, history, generation.definitions if is_complete else None)
                 state = (ends, position, is_complete, history, max(self._stream_times.values(), default=0) // _STREAM_TIME_STEP_MS)
                 if state != committed and self._attempt(commit):
                     committed = state
@@ -196,6 +208,7 @@ class ProfilesJob:
                 stopping.wait(_POLL_SECONDS)
         finally:
             self._turns.rest()
+            self._bootstrapping = None
             if bootstrap is not None:
                 bootstrap.stop()
             query.stop(stop_seconds)
@@ -217,11 +230,12 @@ class ProfilesJob:
         passed("step_stored")
         log(__name__).info("step", number=made.step.number, state="begun", definitions=len(definitions))
 
-    def _bootstrap(self, generation: Generation, job: Job) -> Bootstrap:
+    def _bootstrap(self, generation: Generation, job: Job, query: TraitQuery) -> Bootstrap:
         dependencies, options = self._dependencies, self._options
         needed = BootstrapDependencies(
             dependencies.open_spark,
-            dependencies.published.events,
+            dependencies.past,
+            query.users,
             dependencies.ending.passed,
             options.brokers,
             options.partitions,
@@ -237,14 +251,14 @@ class ProfilesJob:
         log(__name__).info("query_started", name=query.name, definitions=len(generation.definitions))
         return query
 
-    def _commit(self, generation: Generation, ends: Ends, history: tuple[int, int] | None) -> None:
+    def _commit(self, ends: Ends, history: tuple[int, int] | None, done: tuple[Definition, ...] | None) -> None:
         """Commit the offsets of the query to the group, and that of the definitions when they are in force and published.
 
-        `history`: of a step that is not complete, how many records of how many are read.
+        `history`: of a step that is not complete, how many records of how many are read; `done`: the definitions of one that is.
         """
         self._dependencies.reached(ends)
         in_force, position = self._dependencies.catalogue.current()
-        if in_force == generation.definitions and generation.is_complete:
+        if in_force == done:
             ends = {**ends, (self._dependencies.catalogue.topic, 0): position}
         progress = {(self._dependencies.catalogue.topic, 0): history} if history is not None and history[1] else {}
         self._dependencies.positions.commit(ends, read=True, stream_times=self._stream_times, history=progress)
@@ -278,7 +292,7 @@ class ProfilesJob:
         # A micro-batch whose values the normalizer ignores must not be completed: the driver that took over repeats it.
         self._generations.check(generation)
         self._stream_times = batch.stream_times
-        if generation.step.number and not generation.is_complete:
+        if self._bootstrapping is not None:
             self._dependencies.ending.passed("step_batch")
 
     def _count(self, batch: Batch) -> None:

@@ -5,12 +5,16 @@ from typing import Annotated
 from pydantic import Field
 
 from starling_common.kafka.topics import AGGREGATES, BEHAVIOUR, CLOCK, TRAIT_DEFINITIONS
-from starling_spark.session.settings import SparkSettings
+from starling_spark.lakehouse.settings import LakeSettings
 
 
-class ProfilesSettings(SparkSettings):
+class ProfilesSettings(LakeSettings):
     """Settings of `python -m starling_spark.jobs.profiles`."""
 
+    lake_warehouse: Annotated[
+        str,
+        Field(description="location of the lake, which has events of a new trait that the topic no longer has; empty: no lake"),
+    ] = ""
     profiles_trigger_seconds: Annotated[float, Field(gt=0, le=3600, description="shortest time between micro-batches")] = 1.0
     profiles_seeded_users: Annotated[
         int, Field(ge=100, description="users whose history a micro-batch takes for a new trait, beside the live events")

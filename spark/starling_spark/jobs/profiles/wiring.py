@@ -17,6 +17,7 @@ from starling_common.wire import Registry
 from starling_spark.directories import directory_at
 from starling_spark.jobs.profiles.definitions.catalogue import TraitCatalogue
 from starling_spark.jobs.profiles.job import STEP, ProfilesDependencies, ProfilesJob
+from starling_spark.jobs.profiles.query.past import PastEvents
 from starling_spark.jobs.profiles.query.positions import GroupPositions
 from starling_spark.jobs.profiles.query.published import Published
 from starling_spark.jobs.profiles.query.queries import QueryOptions
@@ -24,6 +25,8 @@ from starling_spark.jobs.profiles.query.transform import Job, Topics
 from starling_spark.jobs.profiles.settings import ProfilesSettings
 from starling_spark.kafka.codec import topic_schemas
 from starling_spark.kafka.groups import GroupOffsets
+from starling_spark.lakehouse.iceberg import Lake, iceberg_config
+from starling_spark.lakehouse.pinned import reading
 from starling_spark.lineage.datasets import Flow, kafka_topics
 from starling_spark.lineage.runs import JobName
 from starling_spark.session.lineage import opened_lineage
@@ -54,8 +57,9 @@ def profiles_job(settings: ProfilesSettings, is_stopping: Callable[[], bool] = l
         lineage = stack.enter_context(opened_lineage(settings, metrics))
         run = lineage.run(JobName("profiles", is_streaming=True), partial(_flow, settings), is_stopping)
         seen = stack.enter_context(run)
+        past = PastEvents(plain.topics.events, published.events, partial(_lake, settings, spark))
         dependencies = ProfilesDependencies(
-            catalogue, GroupPositions(group), published, spark, metrics, ending, seen.reached, seen.wrote
+            catalogue, GroupPositions(group), published, past, spark, metrics, ending, seen.reached, seen.wrote
         )
         job = ProfilesJob(dependencies, _query_options(settings, spark), plain)
         health = HealthServer((settings.http.host, settings.http.port), metrics.registry, alive=job.failures, ready=job.checks)
@@ -63,6 +67,12 @@ def profiles_job(settings: ProfilesSettings, is_stopping: Callable[[], bool] = l
         stack.callback(health.stop)
         catalogue.start()
         yield job
+
+
+@contextmanager
+def _lake(settings: ProfilesSettings, open_spark: Callable[[], SparkSession]) -> Iterator[Lake | None]:
+    with reading(open_spark(), settings, "profiles") as lake:
+        yield lake
 
 
 def _flow(settings: ProfilesSettings) -> Flow:
@@ -79,7 +89,8 @@ def _opened_once(settings: ProfilesSettings) -> tuple[Callable[[], SparkSession]
         if not opened:
             check_python()
             pools = {"spark.scheduler.mode": "FAIR", "spark.scheduler.allocation.file": _POOLS.as_uri()}
-            opened.append(open_session("profiles", settings, pools, is_streaming=True))
+            lake = iceberg_config(settings) if settings.lake_warehouse else {}
+            opened.append(open_session("profiles", settings, {**pools, **lake}, is_streaming=True))
         return opened[0]
 
     def close() -> None:

@@ -50,7 +50,7 @@ def service_parts(data_dir: Path, options: Options, host: Host) -> list[Part]:
     ]
     jobs = [("spark", "starling_spark.jobs.profiles"), ("lake", "starling_spark.jobs.lake"), ("views", "starling_spark.jobs.views")]
     wanted = {"spark": options.spark, "lake": options.lake, "views": options.views}
-    return [*parts, *(_spark(name, module, data_dir, ports, shared, host) for name, module in jobs if wanted[name])]
+    return [*parts, *(_spark(name, module, data_dir, options, shared, host) for name, module in jobs if wanted[name])]
 
 
 def _clock(options: Options) -> dict[str, str]:
@@ -176,10 +176,13 @@ def _workers(name: str, data_dir: Path, options: Options, shared: Mapping[str, s
     ]
 
 
-def _spark(name: str, module: str, data_dir: Path, ports: Ports, shared: Mapping[str, str], host: Host) -> Part:
-    jars = (*host.spark_jars, *(host.iceberg_jars if name == "lake" else ()))
-    own = {"JAVA_TOOL_OPTIONS": "-XX:TieredStopAtLevel=1"}  # the optimising compiler takes a core from all others at first
-    part = _service(name, module, data_dir, ports.worker(name, 0), {**shared, **_spark_env(data_dir, jars, host), **own}, host)
+def _spark(name: str, module: str, data_dir: Path, options: Options, shared: Mapping[str, str], host: Host) -> Part:
+    has_lake = name == "lake" or (name == "spark" and options.lake)
+    env = {**shared, **_spark_env(data_dir, (*host.spark_jars, *(host.iceberg_jars if has_lake else ())), host)}
+    env["JAVA_TOOL_OPTIONS"] = "-XX:TieredStopAtLevel=1"  # the optimising compiler takes a core from all others at first
+    if not has_lake:
+        env["STARLING_LAKE_WAREHOUSE"] = ""
+    part = _service(name, module, data_dir, options.ports.worker(name, 0), env, host)
     # A micro-batch occupies every processor of one machine; memberships come first.
     return replace(part, command=("nice", "-n", str(host.job_nice), *part.command))
 

@@ -22,9 +22,9 @@ class Entry:
 Entries = tuple[Entry, ...]
 
 
-def first_entries(definitions: Sequence[Definition]) -> Entries:
-    """Return the entries of a new query."""
-    return tuple(map(Entry, definitions))
+def first_entries(definitions: Sequence[Definition], since: int = 0) -> Entries:
+    """Return the entries of a new query. `since`: 1 for a query that begins with a step."""
+    return tuple(Entry(one, since) for one in definitions)
 
 
 def in_force(entries: Sequence[Entry]) -> tuple[Definition, ...]:

@@ -39,10 +39,13 @@ class LostHit(msgspec.Struct, array_like=True):
 
 
 class Seeds(msgspec.Struct, array_like=True):
-    """Histories that were folded apart. `states`: by `workspace/user`, of the leaves that a step adds; `lost`: what they lack."""
+    """Histories that were folded apart. `states`: by `workspace/user`, of the leaves that a step adds; `lost`: what they lack;
+    `now_ms`: the stream time that they have reached.
+    """
 
     states: dict[str, bytes] = msgspec.field(default_factory=dict)
     lost: list[LostHit] = msgspec.field(default_factory=list)
+    now_ms: int = 0
 
 
 class Chunk(msgspec.Struct, array_like=True):

@@ -60,10 +60,11 @@ class BucketFold:
         """
         self._raising = raising
         self._plans = plans
+        self._last_step = max((plan.step for plan in plans.values()), default=0)
         self._store = store
         self._published_to_ms = published_to_ms
         self._clock = store.clock()
-        self._republishes = self._clock.is_new
+        self._republishes = self._clock.is_new or self._clock.has_published
         self._visits = 0
         self._lost: dict[tuple[str, int], Unfoldable] = {}
         """Events of histories that cannot be folded, and histories that cannot be merged, by user and time."""
@@ -151,15 +152,18 @@ class BucketFold:
                     # A leaf ignores an event without its property; a mark has no payload.
                     if payload is not None or number >= first_mark:
                         numbers.add(number)
-        self._take_seeds(chunk.seeds)
+        self._take_seeds(chunk.seeds, max(began_ms, chunk.now_ms))
         if chunk.visits:
             self._visits = chunk.visits
             self._clock.moved_by = self._clock.moved_by or _VISITED
         if chunk.now_ms >= self._clock.now_ms:
             self._clock.now_ms, self._clock.moved_by = chunk.now_ms, chunk.moved_by
 
-    def _take_seeds(self, seeds: Seeds) -> None:
-        """Merge histories into the states of users, and put the step in force for them; a repeated seed changes nothing."""
+    def _take_seeds(self, seeds: Seeds, now_ms: int) -> None:
+        """Merge histories into the states of users, and put the step in force for them; a repeated seed changes nothing.
+
+        `now_ms`: stream time, which the histories may advance in a partition without records.
+        """
         self._read_ahead(seeds.states)
         for name, state in seeds.states.items():
             if workspace_of(name) not in self._plans:
@@ -168,12 +172,12 @@ class BucketFold:
             if user.traits.step >= user.plan.step:
                 continue
             try:
-                merge_seed(user.traits, user.plan, state, self._clock.now_ms)
+                merge_seed(user.traits, user.plan, state, now_ms)
             except Exception as cause:
                 if is_of_installation(cause):
                     raise
-                self._lost[name, self._clock.now_ms] = Unfoldable(name, self._clock.now_ms, _VISITED, poison(cause))
-            advance(user.traits, user.plan, user.plan.step, self._clock.now_ms)
+                self._lost[name, now_ms] = Unfoldable(name, now_ms, _VISITED, poison(cause))
+            advance(user.traits, user.plan, user.plan.step, now_ms)
             self._touched.setdefault(name, self._clock.moved_by or _VISITED)
         for hit in seeds.lost:
             refused = Refused(hit.code, hit.message)
@@ -221,8 +225,8 @@ class BucketFold:
         # The normalizer drops a value that is older than the published one, and the clock records up to it may be deleted.
         clock.now_ms = max(clock.now_ms, self._published_to_ms)
         self._open_slots()
-        published = self._take_published()
         self._visit()
+        published = self._take_published()
         clock.received_at = max(clock.received_at, wall_clock_micros - 1)
         names, sequence = list(self._touched), clock.sequence + 1
         for number, (name, correlation_id) in enumerate(self._touched.items()):
@@ -264,11 +268,15 @@ class BucketFold:
             return poison(cause)
 
     def _take_published(self) -> set[str]:
-        if not self._republishes:
+        """Return the users with values of earlier queries, when all of their values are known: not before the end of a step."""
+        clock = self._clock
+        clock.has_published |= self._republishes
+        if not clock.has_published or clock.step < self._last_step:
             return set()
+        clock.has_published = False
         published = {name for name in self._store.take_published() if workspace_of(name) in self._plans}
         for name in published:
-            self._touched.setdefault(name, self._clock.moved_by)
+            self._touched.setdefault(name, clock.moved_by)
         return published
 
     def _note_waiting(self, name: str, user: _LoadedUser) -> None:
@@ -284,9 +292,9 @@ class BucketFold:
 
     def _visit(self) -> None:
         """Touch the users of the next visit. The first one completes the step of the bucket."""
-        clock, last = self._clock, max((plan.step for plan in self._plans.values()), default=0)
-        if self._visits and clock.step < last:
-            clock.step = last
+        clock = self._clock
+        if self._visits and clock.step < self._last_step:
+            clock.step = self._last_step
             names = {name for number in range(clock.waiting) for name in self._store.take_list(-1 - number)}
             clock.waiting = 0
             if any(plan.concerns_all for plan in self._plans.values()):

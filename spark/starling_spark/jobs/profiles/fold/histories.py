@@ -1,6 +1,7 @@
 """Pure core: the history of one user, folded apart from the live state for the leaves that a step adds."""
 
 from collections.abc import Iterable, Iterator
+from typing import NamedTuple
 
 import msgspec
 
@@ -12,8 +13,16 @@ _USERS_A_PACK = 100
 _BYTES_A_PACK = 256 * 1024
 
 
-def fold_history(measures: MeasurePlan, user: str, runs: Iterable[UserHits]) -> tuple[bytes | None, list[LostHit]]:
-    """Return the encoded state of runs of events in the order of arrival, None for an empty one, and the events that raise."""
+class History(NamedTuple):
+    """The encoded state of a user, None for an empty one; the events that raise; and the stream time of the last event."""
+
+    state: bytes | None
+    lost: list[LostHit]
+    now_ms: int
+
+
+def fold_history(measures: MeasurePlan, user: str, runs: Iterable[UserHits]) -> History:
+    """Return the history of runs of events in the order of arrival."""
     kept = list(runs)
     state, lost = UserState(), list[LostHit]()
     try:
@@ -24,7 +33,8 @@ def fold_history(measures: MeasurePlan, user: str, runs: Iterable[UserHits]) -> 
             raise
         state, lost = _fold_each(measures, user, kept)
         encoded = encode_state(state)
-    return encoded if state.accumulators or state.waiting else None, lost
+    now_ms = max((now_ms for run in kept for _, now_ms, _ in run.hits), default=0)
+    return History(encoded if state.accumulators or state.waiting else None, lost, now_ms)
 
 
 def _fold(measures: MeasurePlan, state: UserState, hits: Iterable[Hit]) -> None:
@@ -51,15 +61,16 @@ def _fold_each(measures: MeasurePlan, user: str, runs: Iterable[UserHits]) -> tu
     return decode_state(kept), lost
 
 
-def packs(histories: Iterable[tuple[int, str, bytes | None, list[LostHit]]]) -> Iterator[tuple[int, bytes]]:
-    """Yield (partition, encoded `Seeds`) of histories (partition, user, state, lost events); each pack is of one partition."""
+def packs(histories: Iterable[tuple[int, str, History]]) -> Iterator[tuple[int, bytes]]:
+    """Yield (partition, encoded `Seeds`) of (partition, user, history); each pack is of one partition."""
     partition, seeds, size = -1, Seeds(), 0
-    for place, user, state, lost in histories:
+    for place, user, (state, lost, now_ms) in histories:
         if (place != partition or len(seeds.states) >= _USERS_A_PACK or size >= _BYTES_A_PACK) and (seeds.states or seeds.lost):
             yield partition, msgspec.msgpack.encode(seeds)
             seeds, size = Seeds(), 0
         partition = place
         seeds.lost += lost
+        seeds.now_ms = max(seeds.now_ms, now_ms)
         if state is not None:
             seeds.states[user] = state
             size += len(state)

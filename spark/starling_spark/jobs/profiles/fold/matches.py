@@ -63,15 +63,15 @@ def _json_object(field: str, text: str) -> Mapping[str, Any]:
 class RecordDecoders:
     """The functions that read records.
 
-    `read_event(value)` gives the fields of an event and `read_clock(value)` instant and correlation id of a clock
-    record; both raise DecodeError. `refuse(raw, code, message)` makes a dead letter, None for a record that was refused
-    before. `not_before_ms`: stream time under the wall clock is never less.
+    `read_event(value)` gives the fields of an event, from bytes or what a table has instead, and `read_clock(value)` instant and
+    correlation id of a clock record; both raise DecodeError. `refuse(raw, code, message)` makes a dead letter, None for a record
+    that was refused before. `not_before_ms`: stream time under the wall clock is never less.
     """
 
     events_topic: str
     clock: ClockMode
     not_before_ms: int
-    read_event: Callable[[bytes], tuple[Any, ...]]
+    read_event: Callable[[Any], tuple[Any, ...]]
     read_clock: Callable[[bytes], tuple[int, str]]
     refuse: Callable[[Raw, str, str], Refusal | None]
 
@@ -91,7 +91,7 @@ class ChunkBuilder:
         topic: str | None,
         partition: int,
         timestamp_ms: int,
-        value: bytes | None,
+        value: Any,
         whole: Callable[[], Raw],
         *,
         is_second: bool = False,
@@ -159,6 +159,7 @@ class ChunkBuilder:
 def _take_seeds(chunk: Chunk, seeds: Seeds) -> None:
     chunk.seeds.states.update(seeds.states)
     chunk.seeds.lost += seeds.lost
+    _move(chunk, seeds.now_ms, "")
 
 
 def _move(chunk: Chunk, now_ms: int, moved_by: str) -> None:

@@ -26,13 +26,14 @@ class TakenOver(Exception):
 @dataclass(frozen=True, slots=True)
 class Step:
     """A change of the definitions. `cut`: the offsets before which the query did not know it; `files`: those that it had read until
-    then; `users`: about how many had a state.
+    then; `users`: about how many had a state. `is_first`: the query begins with it, so the cut is the beginning of the topics.
     """
 
     number: int = 0
     cut: tuple[tuple[str, int, int], ...] = ()
     files: int = 0
     users: int = 0
+    is_first: bool = False
 
     def offsets(self) -> Offsets:
         """Return the cut by topic and partition."""
@@ -67,6 +68,12 @@ class Generation:
         """The directory of the files with histories of users and visits."""
         return self.directory / "visits"
 
+    def cut(self) -> Offsets | None:
+        """Return the offsets before which the query does not know the last step; None while one that begins with it has none."""
+        if not self.step.is_first:
+            return self.step.offsets()
+        return Checkpoint(self.directory).first_offsets() or None
+
     @property
     def is_complete(self) -> bool:
         """Return whether the last step is in force for all users, and the history is published."""
@@ -93,13 +100,17 @@ class Generations:
         """Return the generation that publishes; None without one of this layout."""
         return max((one for one in self._all() if one.number and one.layout == layout), key=lambda one: one.number, default=None)
 
-    def open(self, name: str, layout: str, definitions: Sequence[Definition]) -> Generation:
-        """Return a new generation, which begins with the history."""
+    def open(self, name: str, layout: str, definitions: Sequence[Definition], *, with_step: bool = False) -> Generation:
+        """Return a new generation, which begins with all that the topics have.
+
+        `with_step`: the definitions are those of a first step, because there is a history before that.
+        """
         directory = self._root / name
         directory.delete()
         (directory / "visits").make()
         number = 1 + max((one.number for one in self._all()), default=0)
-        made = Generation(directory, layout, first_entries(definitions), number=number)
+        step = Step(1, is_first=True) if with_step else Step()
+        made = Generation(directory, layout, first_entries(definitions, step.number), step, number)
         _write_entries(made)
         _write_live(made)
         return made

@@ -178,13 +178,14 @@ def decoders_of(job: Job, plans: Mapping[str, TraitPlan]) -> RecordDecoders:
             raw = raw._replace(headers=header_reader.of(raw.topic or "", raw.partition, raw.offset))
         return Refusal(*letter(raw, STAGE, Refused(code, message), wire, topics.dead_letters), code)
 
-    read_event = FieldReader(wire.codec(topics.events), (*EVENT_FIELDS, *_more_fields(plans)))
+    read_event = FieldReader(wire.codec(topics.events), (*EVENT_FIELDS, *more_fields(plans)))
     read_clock = FieldReader(wire.codec(topics.clock), ("instant", "correlation_id"))
     not_before_ms = job.started_ms if job.clock is ClockMode.WALL else 0
     return RecordDecoders(topics.events, job.clock, not_before_ms, raising_before("decode", read_event), read_clock, refuse)
 
 
-def _more_fields(plans: Mapping[str, TraitPlan]) -> tuple[str, ...]:
+def more_fields(plans: Mapping[str, TraitPlan]) -> tuple[str, ...]:
+    """Return the fields of an event that are read behind `EVENT_FIELDS`."""
     if any(plan.measures.reads_traits for plan in plans.values()):
         return "context", "traits"
     return ("context",) if any(plan.measures.reads_context for plan in plans.values()) else ()
