@@ -68,7 +68,7 @@ def step_job(registered: Registered, documents: Mapping[str, Mapping[str, Any]],
 def seeds(hits: DataFrame, job: Job) -> dict[tuple[int, str], bytes]:
     """Return (partition, user) -> the encoded history."""
     found: dict[tuple[int, str], bytes] = {}
-    for row in seed_lines(hits, job).collect():
+    for row in seed_lines(hits, job, 3).collect():
         _, partition, pack = row["value"].split(" ")
         found.update({(int(partition), user): state for user, state in decode_seeds(base64.b64decode(pack)).states.items()})
     return found
@@ -111,7 +111,7 @@ def test_histories_from_lake_and_topic_equal_those_from_the_topic_alone(
     ends = {0: 16, 1: 14}
     table = rig.lake.rows("behaviour_events")
     later = frame.where("(partition = 0 AND offset >= 16) OR (partition = 1 AND offset >= 14)")
-    assert seeds(lake_hits(table, job, ends).unionByName(topic_hits(later, job)), job) == expected
+    assert seeds(lake_hits(table, job, ends, 4).unionByName(topic_hits(later, job)), job) == expected
     assert seeds(topic_hits(later, job), job) != expected
 
 

@@ -202,7 +202,7 @@ def test_a_query_keeps_its_state_at_a_step_and_takes_the_history_of_a_new_trait(
             query, raw("events", 0, 20, event("ann", START_MS, '{"revenue": 1}')), raw("events", 1, 9, event("eve", START_MS, "{}"))
         )
         for _ in range(2):  # the second time as after a kill
-            seed_lines(topic_hits(history, STEP), STEP).coalesce(1).write.mode("append").text(str(tmp_path / "visits"))
+            seed_lines(topic_hits(history, STEP), STEP, 2).coalesce(1).write.mode("append").text(str(tmp_path / "visits"))
             query.processAllAvailable()
         (tmp_path / "visits" / "step-1").write_text("visit 1\n")
         query.processAllAvailable()
@@ -224,7 +224,7 @@ def test_only_records_with_the_name_of_an_event_of_a_new_trait_are_decoded(spark
     records = spark.createDataFrame(
         [raw("events", 0, at, value) for at, value in enumerate((good, other, b"junk", good[:-3]))], RECORDS
     )
-    (line,) = seed_lines(topic_hits(records, STEP), STEP).collect()
+    (line,) = seed_lines(topic_hits(records, STEP), STEP, 2).collect()
     assert line["value"].startswith("seeds 0 ")
     any_event = Definition("w", "events", 1, json.dumps({"event": "*"}), ())
     prefix = Definition("w", "carts", 1, json.dumps({"event": "Cart *"}), ())
@@ -235,7 +235,7 @@ def test_only_records_with_the_name_of_an_event_of_a_new_trait_are_decoded(spark
 def test_a_history_without_a_match_leaves_no_file_that_the_query_would_not_read(spark: SparkSession, tmp_path: Path) -> None:
     """The step counts the files that the query has to read."""
     records = spark.createDataFrame([raw("events", 0, 0, event("ann", START_MS, "{}", "Page Viewed"))], RECORDS)
-    seed_lines(topic_hits(records, STEP), STEP).write.text(str(tmp_path / "visits"))
+    seed_lines(topic_hits(records, STEP), STEP, 2).write.text(str(tmp_path / "visits"))
     (tmp_path / "visits" / "step-1").write_text("visit 1\n")
     written = [path for path in (tmp_path / "visits").iterdir() if path.name[0] not in "._"]
     query = visits(spark, str(tmp_path / "visits"), 1).writeStream.format("noop").start()

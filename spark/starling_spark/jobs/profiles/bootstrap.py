@@ -29,6 +29,8 @@ _RECORDS_A_TASK: Final = 20_000
 """A task is short: the live query gets a core as soon as a task of the reading ends."""
 _USERS_A_VISIT: Final = 4_000
 """Users of a partition that one micro-batch visits."""
+_RECORDS_A_USER: Final = 10
+"""Where the number of users is unknown."""
 _MARKER: Final = "step-{step:06d}-{visit:06d}"
 _FIRST_PAUSE_SECONDS, _LONGEST_PAUSE_SECONDS = 2.0, 300.0
 """Before a reading that failed is done again; the pause doubles each time."""
@@ -64,15 +66,16 @@ class HistoryTasks:
     def __init__(self, group: str) -> None:
         """`group`: the job group of the reading."""
         self._group = group
+        self.jobs_before = 0
         self._looked_at, self._share = 0.0, 0.0
 
     def share(self) -> float:
-        """Return the share of them that is completed, at most a second old. The first job of the group reads."""
+        """Return the share of them that is completed, at most a second old. After `jobs_before` the next job of the group reads."""
         context = SparkContext._active_spark_context  # noqa: SLF001 - pyspark offers no other access to the running context
         if context is None or time.monotonic() - self._looked_at < 1:
             return self._share
         self._looked_at, tracker = time.monotonic(), context.statusTracker()
-        jobs = sorted(tracker.getJobIdsForGroup(self._group))
+        jobs = sorted(tracker.getJobIdsForGroup(self._group))[self.jobs_before :]
         stages = [tracker.getStageInfo(stage) for job in jobs[:1] if (info := tracker.getJobInfo(job)) for stage in info.stageIds]
         tasks = [stage for stage in stages if stage is not None and stage.numTasks]
         self._share = 1.0 if len(jobs) > 1 else max((one.numCompletedTasks / one.numTasks for one in tasks), default=0.0)
@@ -163,8 +166,8 @@ class Bootstrap:
         try:
             with self._dependencies.events.before(cut) as (past, table):
                 self._records, step = past.records, self._generation.step.number
-                for partition, (first, end) in past.missing.items():
-                    log(__name__).warning("history_missing", step=step, partition=partition, first=first, end=end)
+                if past.missing:
+                    log(__name__).warning("history_missing", step=step, offsets=dict(sorted(past.missing.items())))
                 lake_records = sum(past.lake_ends.values())
                 log(__name__).info("history_begun", step=step, records=past.records, lake_records=lake_records)
                 if past.records:
@@ -173,18 +176,23 @@ class Bootstrap:
             self._failure = cause
 
     def _write_seeds(self, past: Past, table: DataFrame | None) -> None:
-        context = self._dependencies.spark().sparkContext
+        context, dependencies = self._dependencies.spark().sparkContext, self._dependencies
         context.setJobGroup(self._group, "the history of new computed traits", interruptOnCancel=True)
         context.setLocalProperty("spark.scheduler.pool", "history")
         hits = reduce(DataFrame.unionByName, self._hits(past, table))
-        lines = max(1, self._dependencies.seeded_users // _USERS_A_LINE)
-        files = seed_lines(hits, self._job).write.mode("append").option("maxRecordsPerFile", lines)
+        # The users of a file are those of a micro-batch, and about those of a task.
+        users = max(self._users(), past.records // _RECORDS_A_USER if self._generation.step.is_first else 0)
+        tasks = max(context.defaultParallelism, -(-users // dependencies.seeded_users))
+        lines = max(1, dependencies.seeded_users // _USERS_A_LINE)
+        files = seed_lines(hits, self._job, tasks).write.mode("append").option("maxRecordsPerFile", lines)
         files.text(self._generation.visit_files.uri)
 
     def _hits(self, past: Past, table: DataFrame | None) -> list[DataFrame]:
         found, dependencies = [], self._dependencies
-        if table is not None:
-            found.append(lake_hits(table, self._job, past.lake_ends))
+        if table is not None and self._tasks is not None:
+            self._tasks.jobs_before = 1  # this job reads the files
+            tasks = max(len(past.lake_ends), sum(past.lake_ends.values()) // _RECORDS_A_TASK)
+            found.append(lake_hits(table, self._job, past.lake_ends, tasks))
         if past.spans:
             records = sum(end - first for first, end in past.spans.values())
             tasks = max(len(past.spans), records // _RECORDS_A_TASK)
@@ -213,9 +221,11 @@ class Bootstrap:
         """Return the number of visits. `known`: the files of a process that was killed, which name it."""
         if known:
             return int((self._generation.visit_files.read(known[0]) or "visit 1").split()[1])
-        # A query that begins with its step had no users then.
-        users = max(self._generation.step.users, self._dependencies.users())
-        return max(1, -(-users // (_USERS_A_VISIT * self._dependencies.partitions)))
+        return max(1, -(-self._users() // (_USERS_A_VISIT * self._dependencies.partitions)))
+
+    def _users(self) -> int:
+        """Return about how many users have a state. A query that begins with its step had none then."""
+        return max(self._generation.step.users, self._dependencies.users())
 
     def _files(self, *, is_marker: bool) -> list[str]:
         names = [name for name in self._generation.visit_files.names() if name[0] not in "._"]

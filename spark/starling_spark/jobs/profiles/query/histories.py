@@ -49,8 +49,11 @@ def topic_hits(records: DataFrame, job: Job) -> DataFrame:
     return records.mapInArrow(_matched(job), _HITS)
 
 
-def lake_hits(table: DataFrame, job: Job, ends: Mapping[int, int]) -> DataFrame:
-    """As `topic_hits`, of the lake's events before these offsets by partition."""
+def lake_hits(table: DataFrame, job: Job, ends: Mapping[int, int], tasks: int) -> DataFrame:
+    """As `topic_hits`, of the lake's events before these offsets by partition.
+
+    `tasks`: how many match the events. One that reads a row group of Parquet has millions of them, and would keep a core for long.
+    """
     plans = plans_of(job)
     names, workspaces = event_names(plans), [workspace for workspace, plan in plans.items() if plan.fresh_leaves()]
     partition, offset = functions.col("origin_partition"), functions.col("origin_offset")
@@ -61,7 +64,7 @@ def lake_hits(table: DataFrame, job: Job, ends: Mapping[int, int]) -> DataFrame:
     fields = (*EVENT_FIELDS, *more_fields(plans))
     time_ms = functions.unix_millis("origin_timestamp")
     rows = table.where(wanted).select(partition, offset, time_ms, *[_field(name, table) for name in fields])
-    return rows.mapInArrow(_matched_rows(job), _HITS)
+    return rows.repartition(tasks, "origin_offset").mapInArrow(_matched_rows(job), _HITS)
 
 
 def _is_named(name: str) -> Column:
@@ -76,12 +79,13 @@ def _field(name: str, table: DataFrame) -> Column:
     return functions.coalesce(name, functions.lit("{}")) if name in table.columns else functions.lit("{}")
 
 
-def seed_lines(hits: DataFrame, job: Job) -> DataFrame:
+def seed_lines(hits: DataFrame, job: Job, tasks: int) -> DataFrame:
     """Return lines for `sources.visits`: the states of all users of the leaves that the job's step adds.
 
-    `hits`: of all events before the cut.
+    `hits`: of all events before the cut; `tasks`: how many fold them.
     """
-    return hits.repartition("partition", "user").sortWithinPartitions("partition", "user", "first").mapInArrow(_folded(job), _LINES)
+    by_user = hits.repartition(tasks, "partition", "user").sortWithinPartitions("partition", "user", "first")
+    return by_user.mapInArrow(_folded(job), _LINES)
 
 
 def event_names(plans: Mapping[str, TraitPlan]) -> tuple[str, ...] | None:
