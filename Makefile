@@ -19,6 +19,8 @@ FUZZ_SEED ?= 1
 FUZZ_LEAST ?= 5000
 FUZZ_SECONDS ?= 600
 EXTREMES_EVERY ?= 1
+# The commit before computed traits had steps.
+UPGRADE_FROM ?= fff89c1f
 ORACLE_TESTS := $(addprefix tests/property/segments/test_segments_,oracle.py preview.py backfill.py)
 
 .PHONY: $(shell grep -oE '^[a-z0-9-]+:' $(firstword $(MAKEFILE_LIST)) | tr -d :)
@@ -65,6 +67,9 @@ spark-environment: setup ## the Python of Spark's executors as an archive: out/s
 
 test-spark-cluster: setup s3-server ## Spark jobs on a master and three workers, as root each in a network namespace of its own, with checkpoints and the lake in an object store: minutes
 	@$(PYTHON) -m pytest -o faulthandler_timeout=0 -s tests/spark_cluster/jobs.py
+
+test-upgrade: setup ## Spark jobs of a former commit, then those of this tree on their checkpoints and tables (UPGRADE_FROM=<commit>): minutes
+	@STARLING_UPGRADE_FROM=$(UPGRADE_FROM) $(PYTHON) -m pytest -o faulthandler_timeout=0 -s tests/upgrade/spark_jobs.py
 
 # Without --quiet: it would hide the warnings from --strict, which counts them.
 docs: setup ## the documentation as a site in out/site; fails on a broken link and on a page outside the navigation

@@ -4,8 +4,9 @@ import json
 import os
 import signal
 import subprocess
+import uuid
 from collections import Counter
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any, Final
 from urllib.parse import quote_plus, urlsplit
@@ -22,10 +23,10 @@ from starling_spark.lakehouse.iceberg import CATALOG, iceberg_config
 from starling_spark.lakehouse.settings import LakeSettings
 from starling_spark.session.spark import open_session
 from tests.conftest import Stack
-from tests.integration.spark.instance import Instance
+from tests.integration.spark.instance import Instance, wait_for
 from tests.integration.spark.lake_instance import LakeInstance, behaviour, received
 from tests.s3_server import BUCKET, REGION
-from tests.spark_cluster.rig import ENVIRONMENT, PASSWORD, WAREHOUSE, WORKERS, Rig, jars, pythons, rig
+from tests.spark_cluster.rig import CHECKPOINTS, ENVIRONMENT, PASSWORD, WAREHOUSE, WORKERS, Rig, jars, pythons, rig
 from tests.spark_cluster.story import DAY_MS, PATIENCE_SECONDS, START_MS, TRAITS, Story
 
 CANCELLED: Final[dict[str, Any]] = {"event": "Order Cancelled"}
@@ -117,6 +118,54 @@ def stop(instance: Instance) -> int:
     [driver] = [one for one in psutil.Process(instance.process.pid).children() if "python" in one.name()]
     driver.send_signal(signal.SIGTERM)
     return instance.process.wait(PATIENCE_SECONDS)
+
+
+def test_a_new_trait_has_the_history_of_a_lake_in_an_object_store(cluster: Rig, tmp_path: Path) -> None:
+    """Topic and checkpoint are lost; the executors read the tables, at a catalog in a database."""
+    (tmp_path / ENVIRONMENT).symlink_to(cluster.home / ENVIRONMENT)
+    stack = Stack(cluster.broker.opened, cluster.registry_url, Cassandra(contact_points="127.0.0.1"))
+    lake, story = LakeInstance(stack, tmp_path), Story(cluster, tmp_path)
+    instance = story.instance
+    instance.topics["events"] = lake.prefix + BEHAVIOUR
+    name = f"n{uuid.uuid4().hex[:10]}"
+    given: dict[str, Any] = cluster.settings("spark", "iceberg", "jdbc") | cluster.lake_settings()
+    given |= {"STARLING_LAKE_NAMESPACE": name, "STARLING_CHECKPOINT_DIR": f"{CHECKPOINTS}/{name}"}
+    instance.deploy()
+    lake.deploy(BEHAVIOUR)
+    try:
+        for key, document in TRAITS.items():
+            instance.define(key, document)
+        story.more(300)
+        with lake.running(**given) as service:
+            lake.settle(service, PATIENCE_SECONDS, instance.ends("events"))
+            assert service.stop() == 0
+        story.start(**given)
+        story.assert_exact(TRAITS)
+        instance.delete_records()
+        story.more(30)
+        instance.define("cancelled", CANCELLED)
+        until_ms = START_MS + 80 * DAY_MS
+        story.assert_exact({**TRAITS, "cancelled": CANCELLED}, until_ms)
+        assert instance.stop() == 0
+        _the_checkpoint_is_lost(story, until_ms, given | {"STARLING_CHECKPOINT_DIR": f"{CHECKPOINTS}/{name}-again"})
+    except BaseException:
+        print(instance.log_tail(), lake.log_tail(), cluster.logs())  # noqa: T201 - pytest shows it with the failed test
+        raise
+    finally:
+        instance.remove()
+        lake.remove()
+    assert instance.log.read_text().count("history_missing") == 0
+
+
+def _the_checkpoint_is_lost(story: Story, until_ms: int, given: Mapping[str, str]) -> None:
+    """The job begins with the lake, and has the same values."""
+    instance = story.instance
+    begun = instance.log.read_text().count("definitions_in_force")
+    story.start(**given)
+    story.send("new", until_ms, "Order Completed", {})
+    wait_for(lambda: instance.log.read_text().count("definitions_in_force") > begun, PATIENCE_SECONDS, instance.log_tail)
+    story.assert_exact({**TRAITS, "cancelled": CANCELLED}, until_ms)
+    assert instance.stop() == 0
 
 
 # The session with which the test reads the tables leaves a socket of py4j to the garbage collector.

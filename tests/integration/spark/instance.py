@@ -211,6 +211,10 @@ class Instance:
         finally:
             consumer.close()
 
+    def ends(self, name: str) -> dict[tuple[str, int], int]:
+        """Return the ends of the partitions of a topic that have a record."""
+        return {place: end for place, end in self._ends().items() if place[0] == self.topics[name]}
+
     def history_note(self) -> PositionNote:
         """Return what the job has committed with the offset of the definitions."""
         consumer = Consumer(consumer_config(self.brokers, self.group))

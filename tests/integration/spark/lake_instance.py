@@ -8,6 +8,7 @@ import uuid
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
+from types import MappingProxyType
 from typing import Any
 
 from confluent_kafka import Consumer, Producer, TopicPartition
@@ -28,6 +29,7 @@ PARTITIONS = 2
 RECORDS = {topic: table.record for table in TABLES for topic in table.topics}
 
 
+_NO_MORE: Mapping[tuple[str, int], int] = MappingProxyType({})
 PATIENCE_SECONDS = 900.0
 """Two JVMs and their Python workers may start beside much else; no claim about speed."""
 
@@ -52,8 +54,9 @@ class LakeInstance:
         """(topic, partition, offset) -> the value, of all that was sent."""
         self._codecs: dict[str, Codec] = {}
 
-    def deploy(self) -> None:
-        wanted = [NewTopic(self.prefix + topic, PARTITIONS, 1) for topic in RECORDS]
+    def deploy(self, *existing: str) -> None:
+        """`existing`: the topics that another part of the test has made."""
+        wanted = [NewTopic(self.prefix + topic, PARTITIONS, 1) for topic in RECORDS if topic not in existing]
         admin = AdminClient({"bootstrap.servers": self.stack.brokers})
         for future in admin.create_topics(wanted, operation_timeout=30).values():
             future.result()
@@ -122,10 +125,10 @@ class LakeInstance:
 
     # -- what came of it
 
-    def settle(self, service: Service, seconds: float = PATIENCE_SECONDS) -> None:
-        """Until the job's group has passed all that was sent before."""
+    def settle(self, service: Service, seconds: float = PATIENCE_SECONDS, more: Mapping[tuple[str, int], int] = _NO_MORE) -> None:
+        """Until the job's group has passed all that was sent before. `more`: the ends of what others have sent."""
         consumer = Consumer(consumer_config(self.stack.brokers, self.group))
-        ends: dict[tuple[str, int], int] = {}
+        ends = dict(more)
         for topic, partition, offset in self.sent:
             ends[self.prefix + topic, partition] = max(offset + 1, ends.get((self.prefix + topic, partition), 0))
 
