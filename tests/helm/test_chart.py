@@ -602,7 +602,6 @@ def test_computed_traits_read_the_lake_only_if_the_operator_wants_it(monkeypatch
     profiles: Any = parsed("profiles", {}, monkeypatch, "everything")
     assert (profiles.lake_warehouse, profiles.lake_catalog) == (lake.lake_warehouse, lake.lake_catalog)
     assert [jar.name for jar in profiles.jars()] == [jar.name for jar in lake.jars()]
-    monkeypatch.delenv("STARLING_LAKE_WAREHOUSE")
     plain: Any = parsed("profiles", {"spark": {"profiles": {"readsLake": False}}}, monkeypatch, "everything")
     assert plain.lake_warehouse == ""
     assert not any("iceberg" in jar.name for jar in plain.jars())
