@@ -126,6 +126,8 @@ def session_config(settings: SparkSettings, *, is_streaming: bool = False) -> Ma
         f"{_STATE}.rocksdb.changelogCheckpointing.enabled": "true",
         f"{_STATE}.rocksdb.boundedMemoryUsage": "true",
         f"{_STATE}.rocksdb.maxMemoryUsageMB": str(settings.spark_state_memory_mb),
+        # Rows of a job may have hundreds of KB. A task has several such batches at once, and memory for twice their size.
+        "spark.sql.execution.arrow.maxBytesPerBatch": "4m",
         "spark.sql.streaming.minBatchesToRetain": "10",
         # An idle query reports its offsets too, so a query that was killed between its two commits repeats the second.
         "spark.sql.streaming.noDataProgressEventInterval": "1000",

@@ -111,13 +111,13 @@ def step_of(generation: Generation, passed: list[str] | None = None, users: int 
     return Bootstrap(generation, job, needed)
 
 
-def advanced(step: Bootstrap, files_read: int) -> State:
+def advanced(step: Bootstrap, files_read: int, *, has_read_topics: bool = False) -> State:
     """Advance until the state no longer changes; the thread of the reading ends meanwhile."""
-    state = step.advance(files_read)
+    state = step.advance(files_read, has_read_topics)
     for _ in range(20):
         if step._reading is not None:
             step._reading.join(10)
-        state = step.advance(files_read)
+        state = step.advance(files_read, has_read_topics)
     return state
 
 
@@ -130,7 +130,7 @@ def test_a_step_reads_the_history_before_the_cut_and_then_visits(tmp_path: Path,
     assert advanced(step, 6) is State.SEEDING
     assert step.progress == (30, 33)
     assert advanced(step, 7) is State.VISITING
-    assert generation.visit_files.read("step-000001-000000") == "visit 1\n"
+    assert generation.visit_files.read("step-000002-000000") == "visit 1\n"
     assert advanced(step, 8) is State.DONE
     assert passed == ["bootstrap_read", "bootstrap_seeded", "bootstrap_visit"]
 
@@ -142,7 +142,7 @@ def test_a_step_that_was_killed_goes_on_where_it_was(tmp_path: Path, monkeypatch
     assert advanced(step_of(generation), 8) is State.VISITING
     assert reading.runs == 1
     assert len([name for name in generation.visit_files.names() if name.startswith("step-")]) == 3
-    generation.visit_files.remove("step-000001-000002")
+    generation.visit_files.remove("step-000002-000002")
     again = step_of(generation)
     assert advanced(again, 10) is State.VISITING
     assert advanced(again, 11) is State.DONE
@@ -166,12 +166,12 @@ def test_a_reading_that_fails_is_done_again_after_a_pause(tmp_path: Path, monkey
     assert (step.problem, reading.runs) == (None, 2)
 
 
-def test_a_query_that_begins_with_its_step_reads_what_is_before_its_first_record(
+def test_a_query_begins_with_a_step_that_reads_what_is_before_its_first_record(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """The topic may have lost more until the query began. The users are counted when they are known."""
+    """It visits the users when it has read the topics. They are counted when they are known."""
     reading = Reading(monkeypatch)
-    generation = Generations(LocalDirectory(tmp_path)).open("q", "layout", NEW, with_step=True)
+    generation = Generations(LocalDirectory(tmp_path)).open("q", "layout", NEW)
     step = step_of(generation, users=9_000)
     assert advanced(step, 0) is State.READING
     assert reading.runs == 0
@@ -179,8 +179,9 @@ def test_a_query_that_begins_with_its_step_reads_what_is_before_its_first_record
     (generation.directory / "sources" / "0").write("0", '\0v1\n{"events":{"0":9}}')
     assert advanced(step, 0) is State.SEEDING
     assert (reading.runs, reading.spans) == (1, {("events", 0): (7, 9)})
-    assert advanced(step, 2) is State.VISITING
+    assert advanced(step, 2) is State.SEEDING
+    assert advanced(step, 2, has_read_topics=True) is State.VISITING
     assert len([name for name in generation.visit_files.names() if name.startswith("step-")]) == 3
     generation.visit_files.remove("step-000001-000002")
-    assert advanced(step_of(generation, users=1), 5) is State.DONE
+    assert advanced(step_of(generation, users=1), 5, has_read_topics=True) is State.DONE
     assert len([name for name in generation.visit_files.names() if name.startswith("step-")]) == 3

@@ -29,11 +29,8 @@ class FakeLake:
         return table
 
 
-def events(
-    left: Mapping[tuple[str, int], tuple[int, int]], position: Mapping[tuple[str, int], int] | None, *, has_lake: bool = True
-) -> PastEvents:
-    lake = FakeLake(position) if has_lake else None
-    return PastEvents("events", lambda: left, lambda: nullcontext(lake))  # type: ignore[arg-type]
+def events(left: Mapping[tuple[str, int], tuple[int, int]], position: Mapping[tuple[str, int], int] | None) -> PastEvents:
+    return PastEvents("events", lambda: left, lambda: nullcontext(FakeLake(position)))  # type: ignore[arg-type]
 
 
 @pytest.mark.parametrize(
@@ -61,24 +58,6 @@ def test_the_table_is_read_only_for_records_that_it_has(*, is_there: bool) -> No
     left = {("events", 0): (0, 60), ("events", 1): (0, 60)}
     with events(left, {("events", 0): 30, ("other", 1): 30} if is_there else None).before(CUT) as (past, table):
         assert (past.lake_ends, table) == (({0: 30}, "behaviour_events") if is_there else ({}, None))
-
-
-@pytest.mark.parametrize(
-    ("left", "position", "has_lake", "expected"),
-    [
-        ({0: (0, 9), 1: (5, 9)}, {("events", 1): 3}, True, True),
-        ({0: (0, 9), 1: (5, 9)}, {("events", 0): 3}, True, False),
-        ({0: (0, 9), 1: (0, 9)}, {("events", 1): 3}, True, False),
-        ({0: (5, 9)}, None, True, False),
-        ({0: (5, 9)}, None, False, False),
-    ],
-    ids=["deleted, in the lake", "deleted, not in the lake", "all there", "without a table", "without a lake"],
-)
-def test_a_query_begins_with_the_lake_where_the_topic_lacks_records_that_it_has(
-    left: Mapping[int, tuple[int, int]], position: Mapping[tuple[str, int], int] | None, has_lake: bool, expected: bool
-) -> None:
-    spans = {("events", partition): span for partition, span in left.items()}
-    assert events(spans, position, has_lake=has_lake).begins_in_lake() is expected
 
 
 def test_the_first_offsets_of_a_query_are_those_of_its_source_in_kafka(tmp_path: Path) -> None:

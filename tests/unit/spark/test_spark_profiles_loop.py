@@ -56,7 +56,7 @@ class Step:
 
     def __init__(self, *_: object) -> None: ...
 
-    def advance(self, _files_read: int) -> State:
+    def advance(self, _files_read: int, _has_read_topics: bool) -> State:
         return State.DONE if self.is_done else State.READING
 
     def stop(self) -> None: ...
@@ -102,7 +102,7 @@ def job(
         committed.append(ends)
 
     positions = SimpleNamespace(load=lambda _: None, ends=lambda _: {("events", 0): 9}, commit=commit, read_up_to=dict)
-    published, past = SimpleNamespace(without_events=dict, stream_times=dict), SimpleNamespace(begins_in_lake=lambda: False)
+    published, past = SimpleNamespace(without_events=dict, stream_times=dict), SimpleNamespace()
     dependencies = ProfilesDependencies(
         catalogue, positions, published, past, lambda: None, Metrics(CollectorRegistry()), Ending(None, ())  # type: ignore[arg-type, return-value]
     )  # fmt: skip
@@ -112,26 +112,26 @@ def job(
 
 
 def test_a_change_is_a_step_of_the_same_query(job: tuple[ProfilesJob, SimpleNamespace], tmp_path: Path) -> None:
-    turns = Turns(job[1], [(NEW, False), (NEW, False), (NEW, True), (NEW, True)])
+    turns = Turns(job[1], [(OLD, True), (NEW, False), (NEW, False), (NEW, True), (NEW, True)])
     job[0].run(turns, 1.0)
-    assert turns.seen == [[(0, False)], [(1, False)], [(1, False)], [(1, False)], [(1, False)]]
+    assert turns.seen == [[(1, False)], [(1, False)], [(2, False)], [(2, False)], [(2, False)], [(2, False)]]
     assert Query.jobs == []
     assert len(list((tmp_path / "profiles").iterdir())) == 1
     again = Turns(job[1], [])
     job[0].run(again, 1.0)
-    assert again.seen == [[(1, True)]]
+    assert again.seen == [[(2, True)]]
 
 
 def test_a_change_during_a_step_waits_for_its_end(job: tuple[ProfilesJob, SimpleNamespace]) -> None:
-    turns = Turns(job[1], [(NEW, False), (EDITED, False), (EDITED, True), (EDITED, False), (EDITED, True)])
+    turns = Turns(job[1], [(OLD, True), (NEW, False), (EDITED, False), (EDITED, True), (EDITED, False), (EDITED, True)])
     job[0].run(turns, 1.0)
-    assert [seen[0][0] for seen in turns.seen] == [0, 1, 1, 2, 2, 2]
+    assert [seen[0][0] for seen in turns.seen] == [1, 1, 2, 2, 3, 3, 3]
 
 
 def test_the_offset_of_the_definitions_is_committed_when_they_are_in_force(
     job: tuple[ProfilesJob, SimpleNamespace], committed: list[Mapping[tuple[str, int], int]]
 ) -> None:
-    job[0].run(Turns(job[1], [(NEW, False), (NEW, False)]), 1.0)
-    assert [("definitions", 0) in ends for ends in committed] == [True, False]
+    job[0].run(Turns(job[1], [(OLD, True), (NEW, False), (NEW, False)]), 1.0)
+    assert [("definitions", 0) in ends for ends in committed] == [False, True, False]
     job[0].run(Turns(job[1], [(NEW, True), (NEW, True)]), 1.0)
     assert ("definitions", 0) in committed[-1]

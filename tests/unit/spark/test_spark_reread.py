@@ -89,7 +89,8 @@ class Installation:
         """The checkpoint is lost, and the topic lacks the first reads, which the lake has."""
         self.epoch += 1
         self.query = Partition(*self.definitions.in_force(), published_to_ms=self.published_to_ms, with_step=True)
-        self.query.store.published.extend(self.profiles)
+        if gone:
+            self.query.store.published.extend(self.profiles)
         self.histories = self.query.histories([self.query.chunk(*read) for read in self.history[:gone]])
         before = len(self.changes)
         self._publish(self.query.fold([self.query.chunk(*read) for read in self.history[gone:]]))
@@ -402,7 +403,8 @@ class Life:
         """The process starts again without one, maybe with other definitions; the lake has what the topic has lost."""
         if self.chance.random() < 0.5:
             self.change()
-        self.installation.start_from_lake(self.chance.randrange(len(self.installation.history) + 1))
+        history = self.installation.history
+        self.installation.start_from_lake(self.chance.choice([0, self.chance.randrange(len(history) + 1)]))
         self.end_step()
 
     def end_step(self) -> None:

@@ -100,12 +100,15 @@ class Bootstrap:
         self._tasks: HistoryTasks | None = None
         self._reading: threading.Thread | None = None
 
-    def advance(self, files_read: int) -> State:
-        """Do what is next. `files_read`: by the query so far."""
+    def advance(self, files_read: int, has_read_topics: bool) -> State:
+        """Do what is next. `files_read`: by the query so far; `has_read_topics`: it has read what the topics had at its start.
+
+        A query that begins with its step publishes nothing before that.
+        """
         self._files_read = files_read
         if self.state is State.READING:
             self._read()
-        elif self.state is State.SEEDING and files_read >= self._target:
+        elif self.state is State.SEEDING and files_read >= self._target and (has_read_topics or not self._generation.step.is_first):
             self._visit()
         elif self.state is State.VISITING and files_read >= self._target:
             self._enter(State.DONE)

@@ -74,8 +74,15 @@ class ProfilesDependencies:
 
 def _is_done(bootstrap: Bootstrap | None, files_read: int, has_read_topics: bool) -> bool:
     """Return whether the definitions are in force for all users: after a step, and after what the topics had at the start."""
-    is_over = bootstrap is None or bootstrap.advance(files_read) is State.DONE
-    return is_over and has_read_topics
+    return has_read_topics if bootstrap is None else bootstrap.advance(files_read, has_read_topics) is State.DONE
+
+
+def _history(bootstrap: Bootstrap, generation: Generation, ends: Ends, existing: Ends) -> tuple[int, int]:
+    """Return how many records of the history are done, and how many there are. A first step waits for those of the topics too."""
+    done, total = bootstrap.progress
+    if not generation.step.is_first:
+        return done, total
+    return done + sum(min(ends.get(place, 0), end) for place, end in existing.items()), total + sum(existing.values())
 
 
 def _reached(ends: Ends, goal: Ends) -> bool:
@@ -145,12 +152,7 @@ class ProfilesJob:
                 else:
                     late = 0
             elif definitions:
-                self._generations.open(
-                    fingerprint(definitions, self._layout),
-                    self._layout,
-                    definitions,
-                    with_step=self._dependencies.past.begins_in_lake(),
-                )
+                self._generations.open(fingerprint(definitions, self._layout), self._layout, definitions)
             else:
                 self._idle(stopping)
 
@@ -197,7 +199,7 @@ class ProfilesJob:
                     is_complete, self._bootstrapping = True, None
                 definitions = self._definitions()
                 _, position = self._dependencies.catalogue.latest()
-                history = None if bootstrap is None or is_complete else bootstrap.progress
+                history = None if bootstrap is None or is_complete else _history(bootstrap, generation, ends or {}, existing)
                 commit = partial(self._commit, ends or {}, history, generation.definitions if is_complete else None)
                 state = (ends, position, is_complete, history, max(self._stream_times.values(), default=0) // _STREAM_TIME_STEP_MS)
                 if state != committed and self._attempt(commit):

@@ -127,4 +127,5 @@ def _query_options(settings: ProfilesSettings, open_spark: Callable[[], SparkSes
         state_partitions=settings.spark_state_partitions,
         trigger_seconds=settings.profiles_trigger_seconds,
         seeded_users=settings.profiles_seeded_users,
+        batch_records=settings.profiles_batch_records,
     )

@@ -41,6 +41,11 @@ class TraitPlan:
     step: int = 0
 
     @property
+    def is_first(self) -> bool:
+        """Return whether the query begins with the step, so that earlier queries may have published values of its traits."""
+        return self.step > 0 and all(span.since == self.step for span in self.spans)
+
+    @property
     def concerns_all(self) -> bool:
         """Return whether the step concerns users without a history to merge: it ends a trait or a version, whose value they may
         have, or a new trait counts what their states have counted before.

@@ -18,7 +18,7 @@ class Clock(msgspec.Struct, array_like=True):
     history is read in this state. `unused`: of earlier releases. `sequence`: the number of micro-batches that published a value. It
     orders the values of each user and trait, also after a state was deleted. `step`: the last step that the bucket has completed;
     `waiting`: the number of lists of users with matches of traits that are not in force; `visits`: what is left of a step.
-    `has_published`: the store has users with values of earlier queries, for whom the step has to be complete first.
+    `has_published`: earlier queries may have published outdated values of users whom the first step has not visited.
     """
 
     now_ms: int = 0

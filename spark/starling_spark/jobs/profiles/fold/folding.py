@@ -17,6 +17,7 @@ from starling_spark.jobs.profiles.fold.bucket import Computed, Store, Unfoldable
 from starling_spark.jobs.profiles.fold.chunks import Chunk, Seeds, UserHits, decode_chunk, workspace_of
 from starling_spark.jobs.profiles.fold.steps import advance, forget_broken_leaves, has_fresh_matches, merge_seed
 from starling_spark.jobs.profiles.fold.traits import (
+    NEVER,
     UserTraits,
     Value,
     changed_values,
@@ -273,7 +274,7 @@ class BucketFold:
         clock.has_published |= self._republishes
         if not clock.has_published or clock.step < self._last_step:
             return set()
-        clock.has_published = False
+        clock.has_published = clock.visits is not None
         published = {name for name in self._store.take_published() if workspace_of(name) in self._plans}
         for name in published:
             self._touched.setdefault(name, clock.moved_by)
@@ -371,8 +372,8 @@ class BucketFold:
             self._store.put_slot(slot, [])
 
     def _file(self, name: str, user: UserTraits) -> None:
-        due = min(user.due.values(), default=None)
-        if due is None:
+        due = min(user.due.values(), default=NEVER)
+        if due == NEVER:
             return
         slot = slot_for(due, self._clock.now_ms)
         # An earlier slot is sufficient: the user is filed again when it opens.

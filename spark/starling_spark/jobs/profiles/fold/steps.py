@@ -36,7 +36,7 @@ def advance(user: UserTraits, plan: TraitPlan, step: int, now_ms: int) -> None:
         if (trait.workspace, trait.key) in replaced:
             user.published[index] = _REPLACED
             user.due[index] = now_ms
-        elif _has_matches(user, plan, index):
+        elif index in user.due or _has_matches(user, plan, index):
             user.due[index] = now_ms
 
 
@@ -49,7 +49,9 @@ def _has_matches(user: UserTraits, plan: TraitPlan, index: int) -> bool:
 
 def has_fresh_matches(user: UserTraits, plan: TraitPlan) -> bool:
     """Return whether the user has a match of a trait that the step of the plan adds."""
-    return any(span.since == plan.step and _has_matches(user, plan, index) for index, span in enumerate(plan.spans))
+    return any(
+        span.since == plan.step and (index in user.due or _has_matches(user, plan, index)) for index, span in enumerate(plan.spans)
+    )
 
 
 def merge_seed(user: UserTraits, plan: TraitPlan, seed: bytes, now_ms: int) -> None:

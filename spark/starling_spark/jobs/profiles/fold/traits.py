@@ -19,15 +19,17 @@ FORMAT: Final = 4
 again."""
 
 _LONGEST_STORED: Final = 64
+NEVER: Final = 1 << 62
+"""An instant that stream time does not reach."""
 
 
 class UserTraits(msgspec.Struct, array_like=True, gc=False):
     """One user's state, bounded by the definitions: the aggregates, and the published values by the trait's index.
 
-    `published`: the value as JSON text (a hash of a long one), None for no value. `due`: the next evaluation of a value.
-    `filed`: the start of the user's slot in the timer wheel. `unused`: of earlier releases. `step`: the one whose traits are in
-    force for the user; `written_at`: that of the plan which wrote the state. `is_waiting`: on the bucket's list of users with
-    matches of a trait that is not in force.
+    `published`: the value as JSON text (a hash of a long one), None for no value. `due`: the next evaluation of a value; `NEVER`:
+    the trait has had a match, and is not in force before the first step ends. `filed`: the start of the user's slot in the timer
+    wheel. `unused`: of earlier releases. `step`: the one whose traits are in force for the user; `written_at`: that of the plan
+    which wrote the state. `is_waiting`: on the bucket's list of users with matches of a trait that is not in force.
     """
 
     state: UserState = msgspec.field(default_factory=UserState)
@@ -66,10 +68,11 @@ def decode_user(data: bytes) -> UserTraits:
 
 def mark_due(user: UserTraits, plan: TraitPlan, numbers: Iterable[int], now_ms: int) -> None:
     """Make the traits of those leaves and marks due at `now_ms`."""
-    due, concerned = user.due, plan.concerned if user.step >= plan.step else plan.before
+    due, is_in_force = user.due, user.step >= plan.step
+    concerned = plan.concerned if is_in_force or plan.is_first else plan.before
     for number in numbers:
         for index in concerned[number]:
-            due[index] = now_ms
+            due[index] = now_ms if is_in_force or not plan.is_first else NEVER
 
 
 def changed_values(

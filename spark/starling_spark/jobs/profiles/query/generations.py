@@ -100,17 +100,16 @@ class Generations:
         """Return the generation that publishes; None without one of this layout."""
         return max((one for one in self._all() if one.number and one.layout == layout), key=lambda one: one.number, default=None)
 
-    def open(self, name: str, layout: str, definitions: Sequence[Definition], *, with_step: bool = False) -> Generation:
+    def open(self, name: str, layout: str, definitions: Sequence[Definition]) -> Generation:
         """Return a new generation, which begins with all that the topics have.
 
-        `with_step`: the definitions are those of a first step, because there is a history before that.
+        The definitions are those of a first step, so nothing is published before all is read: only final values are.
         """
         directory = self._root / name
         directory.delete()
         (directory / "visits").make()
         number = 1 + max((one.number for one in self._all()), default=0)
-        step = Step(1, is_first=True) if with_step else Step()
-        made = Generation(directory, layout, first_entries(definitions, step.number), step, number)
+        made = Generation(directory, layout, first_entries(definitions, since=1), Step(1, is_first=True), number)
         _write_entries(made)
         _write_live(made)
         return made

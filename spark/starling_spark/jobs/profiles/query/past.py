@@ -60,14 +60,6 @@ class PastEvents:
     left: Callable[[], Spans]
     reading: Callable[[], AbstractContextManager[Lake | None]]
 
-    def begins_in_lake(self) -> bool:
-        """Return whether the lake has events that the topic has no longer. Raises: KafkaException, LakePositionLost."""
-        deleted = {partition for (_, partition), (first, _) in self.left().items() if first > 0}
-        if not deleted:
-            return False
-        with self.reading() as lake:
-            return not deleted.isdisjoint(self._lake_ends(lake))
-
     @contextmanager
     def before(self, cut: Offsets) -> Iterator[tuple[Past, DataFrame | None]]:
         """Yield where the records before the cut are, and the lake's table of them. Raises: KafkaException, LakePositionLost."""

@@ -29,7 +29,8 @@ _PRODUCED_BY = "starling-profiles"
 @dataclass(frozen=True, slots=True)
 class QueryOptions:
     """The options of a query. `partitions`: of the profile-keyed topics; `checkpoints`: directory of all checkpoints;
-    `state_partitions`: the tasks with state; `seeded_users`: about the most users whose history one micro-batch takes.
+    `state_partitions`: the tasks with state. `seeded_users`: about the most users whose history one micro-batch takes, and
+    `batch_records`: the most records.
     """
 
     brokers: str
@@ -38,6 +39,7 @@ class QueryOptions:
     state_partitions: int
     trigger_seconds: float
     seeded_users: int = 20_000
+    batch_records: int = 200_000
 
 
 @dataclass(frozen=True, slots=True)
@@ -68,14 +70,15 @@ def layout_of(options: QueryOptions, job: Job) -> str:
 
 def _records(spark: SparkSession, job: Job, options: QueryOptions, visited: str) -> DataFrame:
     """Return what the query reads: the events and the clock, heartbeats under the wall clock, and the directory of its visits."""
-    records = kafka_records(spark, options.brokers, [job.topics.events, job.topics.clock], headers=False)
+    topics = [job.topics.events, job.topics.clock]
+    records = kafka_records(spark, options.brokers, topics, options.batch_records, headers=False)
     if job.clock is Clock.WALL:
         records = records.unionByName(heartbeats(spark, options.partitions).drop("headers"))
     return records.unionByName(visits(spark, visited, options.partitions).drop("headers"))
 
 
 class TraitQuery:
-    """A running query. Without a checkpoint its first batch is the whole history, so only final values are published."""
+    """A running query. Without a checkpoint it begins with the first record of the topics."""
 
     def __init__(
         self,
