@@ -7,13 +7,14 @@ from dataclasses import replace
 from pathlib import Path
 
 import pytest
-from confluent_kafka import Message, Producer
+from confluent_kafka import TIMESTAMP_LOG_APPEND_TIME, Message, Producer
 from confluent_kafka.admin import AdminClient
 from confluent_kafka.admin._config import ConfigResource
 from confluent_kafka.admin._resource import ResourceType
 
 from starling_common.deploy import DeployFailed, create_topics
 from starling_common.kafka.clients import BrokerUnavailable, TopicView, produce_and_wait, producer_config
+from starling_common.kafka.topic_range import read_topic
 from starling_common.kafka.topics import BEHAVIOUR, Topic, load_catalogue
 from starling_common.testing import eventually
 from starling_common.time.instants import wall_clock_ms
@@ -97,6 +98,15 @@ def test_a_topic_of_an_older_release_gets_the_brokers_timestamps(stack: Stack) -
     # A broker shows a new configuration once the controller's record of it has arrived there.
     eventually(lambda: has_timestamps("LogAppendTime"))
     admin.delete_topics([older.name])[older.name].result()
+
+
+def test_a_dead_letter_of_a_record_that_is_older_than_the_retention_is_new(stack: Stack) -> None:
+    topic, key, before_ms = "projector.dlq", uuid.uuid4().bytes, wall_clock_ms()
+    produce_and_wait(Producer(producer_config(stack.brokers)), topic, key=key, value=b"", headers=[], timestamp_ms=1_000)
+    (letter,) = [message for message in read_topic(stack.brokers, topic) if message.key() == key]
+    kind, timestamp_ms = letter.timestamp()
+    assert kind == TIMESTAMP_LOG_APPEND_TIME
+    assert timestamp_ms >= before_ms
 
 
 @pytest.mark.parametrize(

@@ -49,6 +49,11 @@ def test_a_state_and_a_dead_letter_may_be_larger_than_what_they_hold() -> None:
     assert sizes["BehaviourEvent"] is None
 
 
+def test_the_retention_of_dead_letters_counts_from_their_refusal() -> None:
+    letters = [topic for topic in topics.load_catalogue().topics.values() if topic.schema == "DeadLetter"]
+    assert [topic.name for topic in letters if not topic.broker_timestamps] == []
+
+
 @pytest.mark.parametrize("text", ["2MB", "9MiB", "1.5MiB", ""])
 def test_a_size_that_cannot_be_is_refused(text: str) -> None:
     with pytest.raises(ValueError, match=r"topics\.yaml: t: max_record: expected e\.g\. 2MiB, at most 8MiB"):
