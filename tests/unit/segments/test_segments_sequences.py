@@ -1,4 +1,4 @@
-"""The fast path of a sequence's first match leaves the same state as the general path."""
+"""The first match of a sequence, by the fast path and by the general one, and the order of late and future events."""
 
 from __future__ import annotations
 
@@ -53,3 +53,26 @@ def test_a_first_match_leaves_the_same_either_way(name: str, age_ms: int) -> Non
         kept, same = (state.accumulators.get(leaf.id) for state in (one, other))
         assert (kept or Chain()) == same, (event_name, properties)
         assert one.due == other.due
+
+
+@pytest.mark.parametrize(
+    ("sent_ms", "is_member"),
+    [
+        pytest.param(NOW + 500, False, id="before it"),
+        pytest.param(NOW + 1_000, True, id="at the same instant"),
+        pytest.param(NOW - 500, True, id="before the first step"),
+    ],
+)
+def test_an_event_that_was_ahead_follows_a_late_one_at_its_instant(sent_ms: int, is_member: bool) -> None:
+    evaluator, state = _evaluator([A, {"not": C}, B]), UserState()
+
+    def sent(name: str, time_ms: int, now: int) -> None:
+        event: Any = SimpleNamespace(name=name, time_ms=time_ms, properties={}, context={})
+        evaluator.on_event(state, event, now)
+
+    sent("A", NOW, NOW)
+    sent("B", NOW + 1_000, NOW)
+    sent("C", sent_ms, NOW + 1_000)
+    assert state.memberships.keys() == ({"s"} if is_member else set())
+    assert state.waiting == []
+    assert (evaluator.next_due(state) or NOW + 1_001) > NOW + 1_000

@@ -40,13 +40,16 @@ class Evaluator:
     def on_event(self, state: UserState, event: EventView, stream_time: int) -> list[Change]:
         """Fold one accepted event. `stream_time`: of the partition, after this event has advanced it."""
         changes: list[Change] = []
-        now, affected = self._advance(state, stream_time, changes)
         time, routes = event.time_ms, self._routes(event.name)
+        is_late = time < stream_time or time < state.clock
+        now, affected = self._advance(state, stream_time, changes, is_late=is_late)
         for route in routes.of(event.properties) if routes.by_text else routes.always:
             matches = route.matches
             if matches is None or matches(EventWithTraits(event, state.traits) if route.compares else event, time):
                 for leaf in leaves_of(route):
                     affected |= leaf.fold(state, event, now)
+        if is_late and state.waiting and state.waiting[0].time <= now:
+            affected |= admit_due(state, self._event_leaves, now)
         if self._pausing:
             affected |= self._end_pauses(state, now)
         if affected:
@@ -143,16 +146,17 @@ class Evaluator:
             "tree": explained(compiled.tree, copy, now),
         }
 
-    def _advance(self, state: UserState, stream_time: int, changes: list[Change]) -> tuple[int, int]:
+    def _advance(self, state: UserState, stream_time: int, changes: list[Change], *, is_late: bool = False) -> tuple[int, int]:
         """Fire the timers before now and set the clock to now; return now and the mask of the segments due at now.
 
-        Pauses of sequences that end at now stay open: the input that follows may still break them.
+        Pauses of sequences that end at now stay open: the input that follows may still break them. If the input is a late
+        event, matches of now stay waiting until it is folded: the steps of a sequence match in the order of event time.
         """
         now, affected = max(stream_time, state.clock), 0
         earliest = state.due.earliest
         if state.waiting or (earliest is not None and earliest <= now):
             self._fire_before(state, now, changes)
-            affected = self._expire(state, now, self._pausing)
+            affected = self._expire(state, now, self._pausing, now - 1 if is_late else now)
         state.clock = now
         if not state.known:
             state.known = True
@@ -168,7 +172,7 @@ class Evaluator:
         earliest = state.due.earliest
         if not self._pausing or earliest is None or earliest > now:
             return 0
-        return self._expire(state, now, frozenset())
+        return self._expire(state, now, frozenset(), now)
 
     def _fire_before(self, state: UserState, limit: int, changes: list[Change]) -> None:
         fired, due = None, state.due
@@ -179,10 +183,13 @@ class Evaluator:
             if fired is not None and instant <= fired:
                 raise TimerError(f"the timer of {instant} is due again after {fired} was fired")
             fired = state.clock = max(instant, state.clock)
-            self._evaluate(state, self._expire(state, state.clock, frozenset()), "TIMER", changes)
+            self._evaluate(state, self._expire(state, state.clock, frozenset(), state.clock), "TIMER", changes)
 
-    def _expire(self, state: UserState, now: int, spared: frozenset[str]) -> int:
-        """Expire the leaf nodes due at `now` or before, except `spared`; return the mask of the affected segments."""
+    def _expire(self, state: UserState, now: int, spared: frozenset[str], last: int) -> int:
+        """Expire the leaf nodes due at `now` or before, except `spared`, and fold the waiting matches up to and at `last`.
+
+        Return the mask of the affected segments.
+        """
         affected = 0
         for leaf_id in state.due.due(now):
             leaf = self._event_leaves.get(leaf_id) or self._trait_leaves.get(leaf_id)
@@ -192,8 +199,8 @@ class Evaluator:
                 affected |= leaf.mask
             else:
                 affected |= leaf.expire(state, now)
-        if state.waiting and state.waiting[0].time <= now:
-            affected |= admit_due(state, self._event_leaves, now)
+        if state.waiting and state.waiting[0].time <= last:
+            affected |= admit_due(state, self._event_leaves, last)
         return affected
 
     def _adopt(self, state: UserState, now: int) -> None:
