@@ -32,7 +32,7 @@ class SparkSettings(ServiceSettings):
         str, Field(pattern="^[1-9][0-9]*[mg]$", description="heap of the driver, such as 512m or 2g")
     ] = "1g"
     spark_state_partitions: Annotated[int, Field(ge=1, le=1000, description="tasks with state; a change rebuilds the state")] = 2
-    spark_state_memory_mb: Annotated[int, Field(ge=16, description="memory of RocksDB in MB, for the whole process")] = 128
+    spark_state_memory_mb: Annotated[int, Field(ge=16, description="memory of RocksDB in MB, for the whole process")] = 512
     checkpoint_dir: CheckpointDir
     lineage: LineageSettings = LineageSettings()
     failpoint: Annotated[

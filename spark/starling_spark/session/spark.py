@@ -126,6 +126,10 @@ def session_config(settings: SparkSettings, *, is_streaming: bool = False) -> Ma
         f"{_STATE}.rocksdb.changelogCheckpointing.enabled": "true",
         f"{_STATE}.rocksdb.boundedMemoryUsage": "true",
         f"{_STATE}.rocksdb.maxMemoryUsageMB": str(settings.spark_state_memory_mb),
+        # Indexes and filters must stay in memory: each read of a row would read hundreds of KB of them again. With the default
+        # blocks of 4 KB, and rows of 2 KB, the index has an entry for two rows.
+        f"{_STATE}.rocksdb.highPriorityPoolRatio": "0.4",
+        f"{_STATE}.rocksdb.blockSizeKB": "16",
         # Rows of a job may have hundreds of KB. A task has several such batches at once, and memory for twice their size.
         "spark.sql.execution.arrow.maxBytesPerBatch": "4m",
         "spark.sql.streaming.minBatchesToRetain": "10",
