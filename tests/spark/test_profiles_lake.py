@@ -68,7 +68,7 @@ def step_job(registered: Registered, documents: Mapping[str, Mapping[str, Any]],
 def seeds(hits: DataFrame, job: Job) -> dict[tuple[int, str], bytes]:
     """Return (partition, user) -> the encoded history."""
     found: dict[tuple[int, str], bytes] = {}
-    for row in seed_lines(hits, job, 3).collect():
+    for row in seed_lines(hits, job).collect():
         _, partition, pack = row["value"].split(" ")
         found.update({(int(partition), user): state for user, state in decode_seeds(base64.b64decode(pack)).states.items()})
     return found

@@ -15,7 +15,7 @@ from starling_spark.jobs.profiles.definitions.entries import changed, first_entr
 from starling_spark.jobs.profiles.definitions.in_force import Definition
 from starling_spark.jobs.profiles.query.buckets import Buckets
 from starling_spark.jobs.profiles.query.histories import event_names, has_new_leaves, seed_lines, topic_hits
-from starling_spark.jobs.profiles.query.stream_times import LatestTimes
+from starling_spark.jobs.profiles.query.reports import LastCounts, LatestTimes
 from starling_spark.jobs.profiles.query.transform import Job, Topics, computed_traits, plans_of
 from starling_spark.kafka.codec import TopicSchema, Wire
 from starling_spark.kafka.sources import RECORDS, visits
@@ -143,9 +143,9 @@ def test_a_stream_keeps_its_state_between_micro_batches(spark: SparkSession, tmp
     batches: list[dict[tuple[int, str], Any]] = []
     (tmp_path / "in").mkdir()
     stream = spark.readStream.schema(RECORDS).parquet(str(tmp_path / "in"))
-    times = spark.sparkContext.accumulator({}, LatestTimes())
+    times, counts = spark.sparkContext.accumulator({}, LatestTimes()), spark.sparkContext.accumulator({}, LastCounts())
     query = (
-        computed_traits(stream, replace(JOB, buckets=Buckets(4, 1)), times=times)
+        computed_traits(stream, replace(JOB, buckets=Buckets(4, 1)), times=times, counts=counts)
         .writeStream.outputMode("update")
         .option("checkpointLocation", str(tmp_path / "checkpoint"))
         .foreachBatch(lambda rows, _: batches.append({who: one["value"] for who, one in published(rows.collect()).items()}))
@@ -162,6 +162,7 @@ def test_a_stream_keeps_its_state_between_micro_batches(spark: SparkSession, tmp
     finally:
         query.stop()
     assert times.value == {0: START_MS + 30 * DAY_MS}
+    assert [count for count in counts.value.values() if any(count)] == [(1, 0)]  # nothing of bob is left
     assert batches == [{(0, "ann"): "10.0", (0, "bob"): "1.0"}, {(0, "ann"): "15.0"}, {(0, "ann"): "5.0", (0, "bob"): None}]
 
 
@@ -202,7 +203,7 @@ def test_a_query_keeps_its_state_at_a_step_and_takes_the_history_of_a_new_trait(
             query, raw("events", 0, 20, event("ann", START_MS, '{"revenue": 1}')), raw("events", 1, 9, event("eve", START_MS, "{}"))
         )
         for _ in range(2):  # the second time as after a kill
-            seed_lines(topic_hits(history, STEP), STEP, 2).coalesce(1).write.mode("append").text(str(tmp_path / "visits"))
+            seed_lines(topic_hits(history, STEP), STEP).coalesce(1).write.mode("append").text(str(tmp_path / "visits"))
             query.processAllAvailable()
         (tmp_path / "visits" / "step-1").write_text("visit 1\n")
         query.processAllAvailable()
@@ -224,7 +225,7 @@ def test_only_records_with_the_name_of_an_event_of_a_new_trait_are_decoded(spark
     records = spark.createDataFrame(
         [raw("events", 0, at, value) for at, value in enumerate((good, other, b"junk", good[:-3]))], RECORDS
     )
-    (line,) = seed_lines(topic_hits(records, STEP), STEP, 2).collect()
+    (line,) = seed_lines(topic_hits(records, STEP), STEP).collect()
     assert line["value"].startswith("seeds 0 ")
     any_event = Definition("w", "events", 1, json.dumps({"event": "*"}), ())
     prefix = Definition("w", "carts", 1, json.dumps({"event": "Cart *"}), ())
@@ -235,7 +236,7 @@ def test_only_records_with_the_name_of_an_event_of_a_new_trait_are_decoded(spark
 def test_a_history_without_a_match_leaves_no_file_that_the_query_would_not_read(spark: SparkSession, tmp_path: Path) -> None:
     """The step counts the files that the query has to read."""
     records = spark.createDataFrame([raw("events", 0, 0, event("ann", START_MS, "{}", "Page Viewed"))], RECORDS)
-    seed_lines(topic_hits(records, STEP), STEP, 2).write.text(str(tmp_path / "visits"))
+    seed_lines(topic_hits(records, STEP), STEP).write.text(str(tmp_path / "visits"))
     (tmp_path / "visits" / "step-1").write_text("visit 1\n")
     written = [path for path in (tmp_path / "visits").iterdir() if path.name[0] not in "._"]
     query = visits(spark, str(tmp_path / "visits"), 1).writeStream.format("noop").start()

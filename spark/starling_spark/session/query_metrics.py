@@ -1,7 +1,7 @@
 """Adapter: a query's progress, as Spark reports it -> the metrics of every streaming job."""
 
 import json
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from datetime import UTC, datetime
 from typing import Any
 
@@ -12,6 +12,8 @@ class QueryMetrics:
     """The metrics of one query. Rates are in rows a second, times in seconds."""
 
     def __init__(self, metrics: Metrics, query: str) -> None:
+        self.count_rows: Callable[[], int] | None = None
+        """Returns the rows of the state. None: those that Spark counts."""
         self._metrics = metrics
         self._query = query
         self._batch: int | None = None
@@ -22,7 +24,8 @@ class QueryMetrics:
         self._gauge("input_rows_per_second", reported.get("inputRowsPerSecond"))
         self._gauge("processed_rows_per_second", reported.get("processedRowsPerSecond"))
         states = reported.get("stateOperators", [])
-        self._gauge("state_rows", sum(state["numRowsTotal"] for state in states))
+        rows = sum(state["numRowsTotal"] for state in states) if self.count_rows is None else self.count_rows()
+        self._gauge("state_rows", rows)
         self._gauge("state_bytes", sum(state["memoryUsedBytes"] for state in states))
         self._gauge("watermark_lag_seconds", watermark_lag_seconds(reported))
         if reported["batchId"] != self._batch and reported["numInputRows"] > 0:

@@ -150,7 +150,10 @@ class Partition:
         folding = BucketFold(self.plans, self.store, self.published_to_ms)
         for chunk in chunks:
             folding.take(chunk)
-        return list(folding.finish(1_000_000 * self._batches))
+        found = list(folding.finish(1_000_000 * self._batches))
+        waiting = [name for number, names in self.store.lists.items() if number < 0 for name in names]
+        assert folding.counts == (len(self.store.users), len(waiting))
+        return found
 
 
 def seeded(states: Mapping[str, bytes], now_ms: int = 0) -> Chunk:

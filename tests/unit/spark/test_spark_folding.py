@@ -7,7 +7,7 @@ import msgspec
 import pytest
 
 from starling_spark.jobs.profiles.fold import folding
-from starling_spark.jobs.profiles.fold.bucket import Clock
+from starling_spark.jobs.profiles.fold.bucket import UNCOUNTED, Clock
 from starling_spark.jobs.profiles.fold.chunks import Chunk
 from tests.unit.spark.keeping import DAY_MS, ORDERS, START_MS, Partition, defined, event, values
 
@@ -102,6 +102,14 @@ def test_a_repeated_micro_batch_has_the_same_sequences() -> None:
 def test_a_clock_that_was_stored_without_a_sequence_starts_with_none() -> None:
     stored = msgspec.msgpack.encode([START_MS, "c", 7, [], False, None])
     assert msgspec.msgpack.decode(stored, type=Clock) == Clock(START_MS, "c", 7, set(), is_new=False)
+
+
+def test_the_users_of_an_earlier_release_are_counted_once() -> None:
+    partition = Partition(defined("orders", ORDERS), defined("spent", SPENT_30D))
+    partition.batch([order("ann", START_MS), order("bob", START_MS)])
+    partition.store.kept_clock.users = UNCOUNTED
+    partition.batch([order("bob", START_MS), order("cleo", START_MS)])
+    assert partition.store.kept_clock.users == 3
 
 
 def test_received_at_grows_with_every_value_even_when_the_wall_clock_goes_back() -> None:

@@ -101,13 +101,13 @@ def begun(tmp_path: Path, definitions: Any = NEW, users: int = 0) -> Generation:
     return generations.change(made, definitions, users)
 
 
-def step_of(generation: Generation, passed: list[str] | None = None, users: int = 0) -> Bootstrap:
+def step_of(generation: Generation, passed: list[str] | None = None, users: int = 0, waiting: int = 0) -> Bootstrap:
     job = Job(Topics("events", "clock", "values", "letters"), SimpleNamespace(), Clock.EVENT)  # type: ignore[arg-type]
     job = Job(job.topics, job.wire, job.clock, generation.entries, step=generation.step.number, is_complete=False)
     spans = {("events", 0): (7, 90), ("events", 1): (0, 5)}
     points = [] if passed is None else passed
     past = PastEvents("events", lambda: spans, nullcontext)
-    needed = BootstrapDependencies(lambda: None, past, lambda: users, points.append, "", 1, 1_000)  # type: ignore[arg-type, return-value]
+    needed = BootstrapDependencies(lambda: None, past, lambda: users, lambda: waiting, points.append, "", 1, 1_000)  # type: ignore[arg-type, return-value]
     return Bootstrap(generation, job, needed)
 
 
@@ -136,10 +136,10 @@ def test_a_step_reads_the_history_before_the_cut_and_then_visits(tmp_path: Path,
 
 
 def test_a_step_that_was_killed_goes_on_where_it_was(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    reading, generation = Reading(monkeypatch), begun(tmp_path, users=9_000)
+    reading, generation = Reading(monkeypatch), begun(tmp_path)
     generation.visit_files.write("part-0", "seeds 0 AA==")  # of a reading that was killed amid its commit
     assert advanced(step_of(generation), 7) is State.SEEDING
-    assert advanced(step_of(generation), 8) is State.VISITING
+    assert advanced(step_of(generation, waiting=9_000), 8) is State.VISITING
     assert reading.runs == 1
     assert len([name for name in generation.visit_files.names() if name.startswith("step-")]) == 3
     generation.visit_files.remove("step-000002-000002")
@@ -153,6 +153,13 @@ def test_a_step_without_new_leaves_reads_nothing(tmp_path: Path, monkeypatch: py
     step = step_of(begun(tmp_path, (defined("n", ORDERS), defined("twin", ORDERS))))
     assert advanced(step, 5) is State.VISITING
     assert reading.runs == 0
+
+
+def test_a_step_that_ends_a_trait_visits_all_users(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    Reading(monkeypatch)
+    generation = begun(tmp_path, (), users=9_000)
+    assert advanced(step_of(generation), 5) is State.VISITING
+    assert len([name for name in generation.visit_files.names() if name.startswith("step-")]) == 3
 
 
 def test_a_reading_that_fails_is_done_again_after_a_pause(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -169,10 +176,10 @@ def test_a_reading_that_fails_is_done_again_after_a_pause(tmp_path: Path, monkey
 def test_a_query_begins_with_a_step_that_reads_what_is_before_its_first_record(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """It visits the users when it has read the topics. They are counted when they are known."""
+    """It visits the users who wait when it has read the topics."""
     reading = Reading(monkeypatch)
     generation = Generations(LocalDirectory(tmp_path)).open("q", "layout", NEW)
-    step = step_of(generation, users=9_000)
+    step = step_of(generation, waiting=9_000)
     assert advanced(step, 0) is State.READING
     assert reading.runs == 0
     (generation.directory / "sources" / "0").make()
@@ -183,5 +190,5 @@ def test_a_query_begins_with_a_step_that_reads_what_is_before_its_first_record(
     assert advanced(step, 2, has_read_topics=True) is State.VISITING
     assert len([name for name in generation.visit_files.names() if name.startswith("step-")]) == 3
     generation.visit_files.remove("step-000001-000002")
-    assert advanced(step_of(generation, users=1), 5, has_read_topics=True) is State.DONE
+    assert advanced(step_of(generation, waiting=1), 5, has_read_topics=True) is State.DONE
     assert len([name for name in generation.visit_files.names() if name.startswith("step-")]) == 3

@@ -43,6 +43,9 @@ class Query:
     def users(self) -> int:
         return 12_000
 
+    def waiting(self) -> int:
+        return 0
+
     def stop(self, _seconds: float) -> None:
         if self._job in self.jobs:
             self.jobs.remove(self._job)

@@ -51,6 +51,14 @@ def test_progress_becomes_metrics_and_each_batch_counts_once() -> None:
         assert line in text
 
 
+def test_a_query_can_count_the_rows_of_its_state_itself() -> None:
+    metrics = Metrics(CollectorRegistry())
+    recorded = QueryMetrics(metrics, "q")
+    recorded.count_rows = lambda: 7
+    recorded.record(progress())
+    assert 'starling_spark_query_state_rows{query="q"} 7.0' in generate_latest(metrics.registry).decode()
+
+
 class Query:
     """A streaming query as it is looked at."""
 

@@ -20,12 +20,12 @@ from starling_common.telemetry.logs import log
 from starling_spark.jobs.profiles.query.generations import Generation
 from starling_spark.jobs.profiles.query.histories import has_new_leaves, lake_hits, seed_lines, topic_hits
 from starling_spark.jobs.profiles.query.past import Past, PastEvents
-from starling_spark.jobs.profiles.query.transform import Job
+from starling_spark.jobs.profiles.query.transform import Job, plans_of
 from starling_spark.kafka.checkpoints import Offsets
 from starling_spark.kafka.sources import kafka_spans
 
 _USERS_A_LINE: Final = 100
-_RECORDS_A_TASK: Final = 20_000
+_RECORDS_A_TASK: Final = 40_000
 """A task is short: the live query gets a core as soon as a task of the reading ends."""
 _USERS_A_VISIT: Final = 4_000
 """Users of a partition that one micro-batch visits."""
@@ -47,13 +47,15 @@ class State(Enum):
 
 @dataclass(frozen=True, slots=True)
 class BootstrapDependencies:
-    """`users`: about how many users have a state now; `passed`: a point at which a test kills the process. The rest is as in the
-    options of the query.
+    """`users`: about how many users have a state now; `waiting`: how many of them wait for the end of the step.
+
+    `passed`: a point at which a test kills the process. The rest is as in the options of the query.
     """
 
     spark: Callable[[], SparkSession]
     events: PastEvents
     users: Callable[[], int]
+    waiting: Callable[[], int]
     passed: Callable[[str], None]
     brokers: str
     partitions: int
@@ -183,11 +185,12 @@ class Bootstrap:
         context.setJobGroup(self._group, "the history of new computed traits", interruptOnCancel=True)
         context.setLocalProperty("spark.scheduler.pool", "history")
         hits = reduce(DataFrame.unionByName, self._hits(past, table))
-        # The users of a file are those of a micro-batch, and about those of a task.
+        # The users of a file are those of a micro-batch, and about those of a task, of which there are fewer if they are small.
         users = max(self._users(), past.records // _RECORDS_A_USER if self._generation.step.is_first else 0)
         tasks = max(context.defaultParallelism, -(-users // dependencies.seeded_users))
+        dependencies.spark().conf.set("spark.sql.adaptive.coalescePartitions.initialPartitionNum", tasks)
         lines = max(1, dependencies.seeded_users // _USERS_A_LINE)
-        files = seed_lines(hits, self._job, tasks).write.mode("append").option("maxRecordsPerFile", lines)
+        files = seed_lines(hits, self._job).write.mode("append").option("maxRecordsPerFile", lines)
         files.text(self._generation.visit_files.uri)
 
     def _hits(self, past: Past, table: DataFrame | None) -> list[DataFrame]:
@@ -224,7 +227,9 @@ class Bootstrap:
         """Return the number of visits. `known`: the files of a process that was killed, which name it."""
         if known:
             return int((self._generation.visit_files.read(known[0]) or "visit 1").split()[1])
-        return max(1, -(-self._users() // (_USERS_A_VISIT * self._dependencies.partitions)))
+        concerns_all = any(plan.concerns_all for plan in plans_of(self._job).values())
+        visited = self._users() if concerns_all else self._dependencies.waiting()
+        return max(1, -(-visited // (_USERS_A_VISIT * self._dependencies.partitions)))
 
     def _users(self) -> int:
         """Return about how many users have a state. A query that begins with its step had none then."""

@@ -228,7 +228,7 @@ class ProfilesJob:
         query.stop(stop_seconds)
         self._generations.check(generation)
         passed("step_stopped")
-        made = self._generations.change(generation, definitions, query.users())
+        made = self._generations.change(generation, definitions, max(generation.step.users, query.users()))
         passed("step_stored")
         log(__name__).info("step", number=made.step.number, state="begun", definitions=len(definitions))
 
@@ -238,6 +238,7 @@ class ProfilesJob:
             dependencies.open_spark,
             dependencies.past,
             query.users,
+            query.waiting,
             dependencies.ending.passed,
             options.brokers,
             options.partitions,

@@ -32,6 +32,12 @@ from starling_spark.lineage.runs import JobName
 from starling_spark.session.lineage import opened_lineage
 from starling_spark.session.spark import check_python, open_session
 
+_QUERY = {
+    # Spark would read each row before it writes it, in order to count the new ones. The job counts its users itself.
+    "spark.sql.streaming.stateStore.rocksdb.trackTotalNumberOfRows": "false",
+    # A task that folds histories is short, so that the live query gets a core soon.
+    "spark.sql.adaptive.advisoryPartitionSizeInBytes": "4m",
+}
 _POOLS = Path(__file__).parent / "pools.xml"
 
 
@@ -90,7 +96,7 @@ def _opened_once(settings: ProfilesSettings) -> tuple[Callable[[], SparkSession]
             check_python()
             pools = {"spark.scheduler.mode": "FAIR", "spark.scheduler.allocation.file": _POOLS.as_uri()}
             lake = iceberg_config(settings) if settings.lake_warehouse else {}
-            opened.append(open_session("profiles", settings, {**pools, **lake}, is_streaming=True))
+            opened.append(open_session("profiles", settings, {**pools, **_QUERY, **lake}, is_streaming=True))
         return opened[0]
 
     def close() -> None:

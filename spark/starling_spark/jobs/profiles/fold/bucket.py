@@ -1,7 +1,7 @@
 """Pure core: the state of a bucket between micro-batches, and what the fold of one yields."""
 
 from collections.abc import Iterable, Mapping, Sequence
-from typing import NamedTuple, Protocol
+from typing import Final, NamedTuple, Protocol
 
 import msgspec
 
@@ -9,6 +9,8 @@ from starling_common.outcome import Refused
 from starling_spark.jobs.profiles.definitions.in_force import Trait
 from starling_spark.jobs.profiles.fold.visits import Visits
 from starling_spark.jobs.profiles.fold.wheel import Slot
+
+UNCOUNTED: Final = -1
 
 
 class Clock(msgspec.Struct, array_like=True):
@@ -18,7 +20,8 @@ class Clock(msgspec.Struct, array_like=True):
     history is read in this state. `unused`: of earlier releases. `sequence`: the number of micro-batches that published a value. It
     orders the values of each user and trait, also after a state was deleted. `step`: the last step that the bucket has completed;
     `waiting`: the number of lists of users with matches of traits that are not in force; `visits`: what is left of a step.
-    `has_published`: earlier queries may have published outdated values of users whom the first step has not visited.
+    `has_published`: earlier queries may have published outdated values of users whom the first step has not visited. `users`: how
+    many have a state, `UNCOUNTED` in the state of an earlier release; `waiting_users`: how many are in the lists of `waiting`.
     """
 
     now_ms: int = 0
@@ -32,6 +35,8 @@ class Clock(msgspec.Struct, array_like=True):
     waiting: int = 0
     visits: Visits | None = None
     has_published: bool = False
+    users: int = UNCOUNTED
+    waiting_users: int = 0
 
 
 class Computed(NamedTuple):

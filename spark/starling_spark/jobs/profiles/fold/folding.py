@@ -13,7 +13,7 @@ from starling_common.failures import is_of_installation, poison
 from starling_common.outcome import Refused
 from starling_spark.jobs.profiles.definitions.in_force import Trait
 from starling_spark.jobs.profiles.definitions.plans import TraitPlan
-from starling_spark.jobs.profiles.fold.bucket import Computed, Store, Unfoldable
+from starling_spark.jobs.profiles.fold.bucket import UNCOUNTED, Computed, Store, Unfoldable
 from starling_spark.jobs.profiles.fold.chunks import Chunk, Seeds, UserHits, decode_chunk, workspace_of
 from starling_spark.jobs.profiles.fold.steps import advance, forget_broken_leaves, has_fresh_matches, merge_seed
 from starling_spark.jobs.profiles.fold.traits import (
@@ -43,6 +43,7 @@ class _LoadedUser(msgspec.Struct):
     traits: UserTraits
     plan: TraitPlan
     numbers: set[int]
+    is_stored: bool
 
 
 class BucketFold:
@@ -65,6 +66,8 @@ class BucketFold:
         self._store = store
         self._published_to_ms = published_to_ms
         self._clock = store.clock()
+        if self._clock.users == UNCOUNTED:
+            self._clock.users = 0 if self._clock.is_new else sum(1 for _ in store.names())
         self._republishes = self._clock.is_new or self._clock.has_published
         self._visits = 0
         self._lost: dict[tuple[str, int], Unfoldable] = {}
@@ -216,6 +219,11 @@ class BucketFold:
         else:
             self._touched[name] = correlation_id
 
+    @property
+    def counts(self) -> tuple[int, int]:
+        """Return how many users have a stored state, and how many wait for the end of the step."""
+        return self._clock.users, self._clock.waiting_users
+
     def finish(self, wall_clock_micros: int) -> Iterator[Computed | Unfoldable]:
         """Yield every changed value at the current stream time. The state is stored when the iterator is exhausted.
 
@@ -289,6 +297,7 @@ class BucketFold:
     def _store_waiting(self) -> None:
         if self._waiting:
             self._clock.waiting += 1
+            self._clock.waiting_users += len(self._waiting)
             self._store.put_list(-self._clock.waiting, self._waiting)
 
     def _visit(self) -> None:
@@ -297,7 +306,7 @@ class BucketFold:
         if self._visits and clock.step < self._last_step:
             clock.step = self._last_step
             names = {name for number in range(clock.waiting) for name in self._store.take_list(-1 - number)}
-            clock.waiting = 0
+            clock.waiting = clock.waiting_users = 0
             if any(plan.concerns_all for plan in self._plans.values()):
                 names.update(self._store.names())
             clock.visits = Visits(0, self._visits)
@@ -322,7 +331,7 @@ class BucketFold:
             state = UserTraits(step=self._clock.step, written_at=plan.step) if data is None else decode_user(data)
             if state.written_at < plan.step:
                 forget_broken_leaves(state, plan)
-            user = self._users[name] = _LoadedUser(state, plan, set())
+            user = self._users[name] = _LoadedUser(state, plan, set(), data is not None)
         return user
 
     def _read_ahead(self, names: Iterable[str]) -> None:
@@ -355,6 +364,7 @@ class BucketFold:
 
     def _store_users(self, encoded: Mapping[str, bytes | None]) -> None:
         self._store.put_users(encoded)
+        self._clock.users += sum((state is not None) - self._users[name].is_stored for name, state in encoded.items())
         self._users.clear()
         self._clock.is_new = False
 

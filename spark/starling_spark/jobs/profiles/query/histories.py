@@ -79,12 +79,12 @@ def _field(name: str, table: DataFrame) -> Column:
     return functions.coalesce(name, functions.lit("{}")) if name in table.columns else functions.lit("{}")
 
 
-def seed_lines(hits: DataFrame, job: Job, tasks: int) -> DataFrame:
+def seed_lines(hits: DataFrame, job: Job) -> DataFrame:
     """Return lines for `sources.visits`: the states of all users of the leaves that the job's step adds.
 
-    `hits`: of all events before the cut; `tasks`: how many fold them.
+    `hits`: of all events before the cut. Spark joins small tasks, so that few users have few files.
     """
-    by_user = hits.repartition(tasks, "partition", "user").sortWithinPartitions("partition", "user", "first")
+    by_user = hits.repartition("partition", "user").sortWithinPartitions("partition", "user", "first")
     return by_user.mapInArrow(_folded(job), _LINES)
 
 

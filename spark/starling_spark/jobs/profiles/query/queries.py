@@ -15,7 +15,7 @@ from starling_spark.jobs.profiles.definitions.in_force import fingerprint
 from starling_spark.jobs.profiles.fold.traits import FORMAT
 from starling_spark.jobs.profiles.query.buckets import Buckets
 from starling_spark.jobs.profiles.query.published import Spans
-from starling_spark.jobs.profiles.query.stream_times import LatestTimes
+from starling_spark.jobs.profiles.query.reports import LastCounts, LatestTimes
 from starling_spark.jobs.profiles.query.transform import STAGE, Job, computed_traits, published_users
 from starling_spark.kafka.groups import Ends, end_offsets
 from starling_spark.kafka.sinks import Letters, publish
@@ -98,20 +98,21 @@ class TraitQuery:
         spark.conf.set("spark.sql.shuffle.partitions", buckets.tasks)
         records, letters = _records(spark, job, options, visited.uri), Letters(STAGE, job.topics.dead_letters, job.wire)
         times = spark.sparkContext.accumulator({}, LatestTimes())
+        self._counts = spark.sparkContext.accumulator({}, LastCounts())
 
         def write(rows: DataFrame, _batch: int) -> None:
             began = time.monotonic()
             published = publish(rows, options.brokers, _PRODUCED_BY, letters)
             observers.published(Batch(published.records, published.refused, time.monotonic() - began, dict(times.value)))
 
-        users = None
+        before = None
         if published and not any(name.isdecimal() for name in (checkpoint / "commits").names()):
             # Without the checkpoint Spark would request the offsets from the broker for every micro-batch.
-            users = published_users(kafka_spans(spark, options.brokers, published), buckets).localCheckpoint()
+            before = published_users(kafka_spans(spark, options.brokers, published), buckets).localCheckpoint()
         # This pool has priority over that of the reading of a history.
         spark.sparkContext.setLocalProperty("spark.scheduler.pool", "publishing")
         query: StreamingQuery = (
-            computed_traits(records, job, users, times)
+            computed_traits(records, job, before, times, self._counts)
             .writeStream.queryName(f"profiles-{self.name}")
             .outputMode("update")
             .option("checkpointLocation", checkpoint.uri)
@@ -119,6 +120,7 @@ class TraitQuery:
             .foreachBatch(write)
             .start()
         )
+        observers.metrics.count_rows = self.users
         self._watched = WatchedQuery(Running(STAGE, query, observers.metrics))
 
     @property
@@ -146,6 +148,9 @@ class TraitQuery:
         return max((end["logOffset"] + 1 for end in found if "logOffset" in end), default=0)
 
     def users(self) -> int:
-        """Return about how many users have a state."""
-        states = [] if self.progress is None else json.loads(self.progress)["stateOperators"]
-        return sum(int(state["numRowsTotal"]) for state in states)
+        """Return how many users have a state, of the buckets that have had a micro-batch since the start."""
+        return sum(users for users, _ in self._counts.value.values())
+
+    def waiting(self) -> int:
+        """Return how many of them wait for the end of the step."""
+        return sum(waiting for _, waiting in self._counts.value.values())

@@ -14,7 +14,6 @@ from typing import Any
 
 import msgspec
 import pyarrow as pa
-from pyspark.accumulators import Accumulator
 from pyspark.sql import DataFrame, Row, types
 from pyspark.sql.streaming.stateful_processor import StatefulProcessor, StatefulProcessorHandle
 
@@ -34,7 +33,7 @@ from starling_spark.jobs.profiles.fold.outputs import OutputBatches, computed_en
 from starling_spark.jobs.profiles.fold.wheel import Slot
 from starling_spark.jobs.profiles.query.buckets import SINGLE, Buckets
 from starling_spark.jobs.profiles.query.bulk_states import bulk_states
-from starling_spark.jobs.profiles.query.stream_times import StreamTimes
+from starling_spark.jobs.profiles.query.reports import Counts, Times
 from starling_spark.kafka.codec import Wire, collect_rarely
 from starling_spark.kafka.dead_letters import letter
 from starling_spark.kafka.refused_headers import HeaderReader
@@ -90,18 +89,23 @@ class Job:
 
 
 def computed_traits(
-    records: DataFrame, job: Job, published: DataFrame | None = None, times: Accumulator[StreamTimes] | None = None
+    records: DataFrame,
+    job: Job,
+    published: DataFrame | None = None,
+    times: Times | None = None,
+    counts: Counts | None = None,
 ) -> DataFrame:
     """Return the records to publish: changed values and dead letters.
 
     Shape:  in: records of Kafka, with headers only if the job has no brokers; `published`: the users with published values, read
-            by the first micro-batch; `times`: gets the stream times; out: records to publish.
+            by the first micro-batch; `times`: gets the stream times; `counts`: gets those of the buckets; out: records
+            to publish.
     Units:  `timestamp_ms` epoch ms. State only where `records` is a stream.
     """
     fields = [field.name for field in RECORDS.fields if field.name != "headers" or not job.brokers]
     chunks = records.select(*fields).mapInArrow(_match(job, times), _CHUNKS)
     before = None if published is None else published.groupBy("bucket")
-    packed = chunks.groupBy("bucket").transformWithState(_Processor(job), _PACKED, "Update", "None", before)
+    packed = chunks.groupBy("bucket").transformWithState(_Processor(job, counts), _PACKED, "Update", "None", before)
     return packed.mapInArrow(unpack, OUTPUT)
 
 
@@ -120,7 +124,7 @@ def published_users(values: DataFrame, buckets: Buckets) -> DataFrame:
     return values.select("partition", "key").mapInArrow(pack_users, _USERS)
 
 
-def _match(job: Job, times: Accumulator[StreamTimes] | None) -> Callable[[Iterable[pa.RecordBatch]], Iterator[pa.RecordBatch]]:
+def _match(job: Job, times: Times | None) -> Callable[[Iterable[pa.RecordBatch]], Iterator[pa.RecordBatch]]:
     def match(batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         collect_rarely()
         plans = plans_of(job)
@@ -194,8 +198,9 @@ def more_fields(plans: Mapping[str, TraitPlan]) -> tuple[str, ...]:
 class _Processor(StatefulProcessor):
     """Runs `BucketFold` in Spark; the key is that of a bucket."""
 
-    def __init__(self, job: Job) -> None:
+    def __init__(self, job: Job, counts: Counts | None = None) -> None:
         self._job = job
+        self._counts = counts
 
     def init(self, handle: StatefulProcessorHandle) -> None:
         """Declare the state; Spark calls it in the worker, before the first key."""
@@ -216,7 +221,7 @@ class _Processor(StatefulProcessor):
 
     def handleInputRows(  # noqa: N802 - Spark's name
         self,
-        key: Any,  # noqa: ARG002 - Spark's name
+        key: Any,
         rows: Any,
         timerValues: Any,  # noqa: ARG002, N803 - Spark's name
     ) -> Iterator[Row]:
@@ -240,6 +245,8 @@ class _Processor(StatefulProcessor):
                 outputs.add(self._computed(partition, one))
             else:
                 outputs.add(self._refused(self._unfoldable(partition, one)))
+        if self._counts is not None:
+            self._counts.add({key[0]: folding.counts})
         for packed in outputs.packed():
             yield Row(packed=packed)
 
