@@ -43,6 +43,8 @@ from starling_local.runtime import runtime_jars
 from tools.simulation.charts import Panel, chart
 
 TRAITS: Final = 50
+USERS: Final = 100_000
+"""The results of another number have files of their own."""
 SHARES: Final = (0.25, 0.5, 0.75)
 PROBES_PER_SECOND: Final = 5
 PROBE_EVENT: Final = "Probe Sent"
@@ -397,12 +399,12 @@ def measure(made: Stack, directory: Path, asked: argparse.Namespace) -> dict[str
 def main() -> None:
     parser = argparse.ArgumentParser()
     parser.add_argument("--events", type=int, default=1_000_000, help="of the history")
-    parser.add_argument("--users", type=int, default=100_000)
+    parser.add_argument("--users", type=int, default=USERS)
     parser.add_argument("--seconds", type=float, default=60.0, help="of the measurement at each rate")
     parser.add_argument("--only", choices=("live", "added"), help="one part; --write leaves the other one as it was")
     parser.add_argument("--soak", type=float, metavar="MINUTES", help="measure memory over this time instead of latencies")
     parser.add_argument("--small", action="store_true", help="so light that it is over in minutes; not representative")
-    parser.add_argument("--write", action="store_true", help="keep the result in benchmarks/results/spark_live.json")
+    parser.add_argument("--write", action="store_true", help="keep the result in benchmarks/results")
     asked = parser.parse_args()
     if asked.small:
         asked.events, asked.users, asked.seconds, asked.write = 50_000, 5_000, 10.0, False
@@ -423,6 +425,8 @@ def main() -> None:
     print(goals.as_text(list(soak_rows(result["soak"]) if asked.soak else rows(result))))
     if asked.write:
         name = "spark_soak" if asked.soak else "spark_live"
+        if asked.users != USERS:
+            name += f"_{asked.users}"
         keep(name, kept(name) | result)
 
 
