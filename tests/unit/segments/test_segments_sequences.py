@@ -1,4 +1,4 @@
-"""The first match of a sequence, by the fast path and by the general one, and the order of late and future events."""
+"""The first match of a sequence, by the fast path and by the general one, and events that were ahead of time."""
 
 from __future__ import annotations
 
