@@ -77,6 +77,12 @@ def _records(spark: SparkSession, job: Job, options: QueryOptions, visited: str)
     return records.unionByName(visits(spark, visited, options.partitions).drop("headers"))
 
 
+def _users_of(spark: SparkSession, options: QueryOptions, published: Spans, buckets: Buckets) -> DataFrame:
+    """Return the users of values that earlier queries published."""
+    # Without the checkpoint Spark would request the offsets from the broker for every micro-batch.
+    return published_users(kafka_spans(spark, options.brokers, published), buckets).localCheckpoint()
+
+
 class TraitQuery:
     """A running query. Without a checkpoint it begins with the first record of the topics."""
 
@@ -105,10 +111,8 @@ class TraitQuery:
             published = publish(rows, options.brokers, _PRODUCED_BY, letters)
             observers.published(Batch(published.records, published.refused, time.monotonic() - began, dict(times.value)))
 
-        before = None
-        if published and not any(name.isdecimal() for name in (checkpoint / "commits").names()):
-            # Without the checkpoint Spark would request the offsets from the broker for every micro-batch.
-            before = published_users(kafka_spans(spark, options.brokers, published), buckets).localCheckpoint()
+        is_new = not any(name.isdecimal() for name in (checkpoint / "commits").names())
+        before = _users_of(spark, options, published, buckets) if published and is_new else None
         # This pool has priority over that of the reading of a history.
         spark.sparkContext.setLocalProperty("spark.scheduler.pool", "publishing")
         query: StreamingQuery = (
