@@ -101,12 +101,15 @@ def test_a_topic_of_an_older_release_gets_the_brokers_timestamps(stack: Stack) -
 
 
 def test_a_dead_letter_of_a_record_that_is_older_than_the_retention_is_new(stack: Stack) -> None:
-    topic, key, before_ms = "projector.dlq", uuid.uuid4().bytes, wall_clock_ms()
-    produce_and_wait(Producer(producer_config(stack.brokers)), topic, key=key, value=b"", headers=[], timestamp_ms=1_000)
-    (letter,) = [message for message in read_topic(stack.brokers, topic) if message.key() == key]
+    admin, before_ms = AdminClient({"bootstrap.servers": stack.brokers}), wall_clock_ms()
+    topic = replace(load_catalogue().topics["projector.dlq"], name=own_topic().name)
+    create_topics(admin, [topic], 1)
+    produce_and_wait(Producer(producer_config(stack.brokers)), topic.name, key=b"k", value=b"", headers=[], timestamp_ms=1_000)
+    (letter,) = read_topic(stack.brokers, topic.name)
     kind, timestamp_ms = letter.timestamp()
     assert kind == TIMESTAMP_LOG_APPEND_TIME
     assert timestamp_ms >= before_ms
+    admin.delete_topics([topic.name])[topic.name].result()
 
 
 @pytest.mark.parametrize(
