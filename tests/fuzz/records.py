@@ -9,9 +9,9 @@ from collections import Counter
 from collections.abc import Callable, Mapping
 from typing import Any, Final
 
-from confluent_kafka import KafkaException, Message, Producer
+from confluent_kafka import Consumer, KafkaException, Message, Producer
 
-from starling_common.kafka.clients import producer_config
+from starling_common.kafka.clients import consumer_config, producer_config, watermarks
 from starling_common.kafka.topics import (
     AGGREGATES,
     BEHAVIOUR,
@@ -30,7 +30,7 @@ from starling_common.kafka.topics import (
     load_catalogue,
 )
 from starling_common.schemas import schema_directory
-from starling_common.time.instants import wall_clock_micros, wall_clock_ms
+from starling_common.time.instants import wall_clock_micros
 from starling_common.values import record_key
 from starling_common.wire import Codec, DecodeError, FieldReader, Registry
 from starling_common.wire.codec import schema_text
@@ -136,7 +136,7 @@ class Records:
         self._codecs = {topic: registry.codec(topic, load_catalogue().topics[topic].schema) for topic in self._topics}
         self._examples = {topic: examples(topic) for topic in self._topics}
         self._producer = Producer(producer_config(brokers, **{"message.timeout.ms": 30_000}))
-        self._workspace = ATTACKER
+        self._brokers, self._workspace = brokers, ATTACKER
         self._letters = letters
         self._running = running
         self._part_readers = {
@@ -146,7 +146,7 @@ class Records:
             if topic in parts
         }
         self._lock = threading.Lock()
-        self._written: dict[tuple[str, int, int], tuple[int, frozenset[str], bool]] = {}
+        self._written: dict[tuple[str, int, int], tuple[int, frozenset[str]]] = {}
         self._refused: Counter[str] = Counter()
 
     def make(self, dice: random.Random) -> Input:
@@ -170,12 +170,11 @@ class Records:
         """Hand the record to the client library; a record that the broker refuses is refused by an answer."""
         topic, value = given["topic"], given["value"]
         unreadable = self._unreadable(topic, value)
-        is_expired = _is_expired(topic, given["timestamp"])
 
         def delivered(error: Any, message: Message) -> None:
             with self._lock:
                 if error is None:
-                    self._written[topic, message.partition() or 0, message.offset() or 0] = (number, unreadable, is_expired)
+                    self._written[topic, message.partition() or 0, message.offset() or 0] = (number, unreadable)
                 else:
                     self._refused[error.name()] += 1
 
@@ -192,13 +191,18 @@ class Records:
         found = Account()
         stages = [one for one in load_catalogue().stages if one.name in self._running]
         letters = {name: self._letters.by_origin(name) for one in stages for name in STAGE_LETTERS.get(one.name, ())}
-        for place, (number, unreadable, is_expired) in self._written.items():
+        for place, (number, unreadable) in self._written.items():
             reading = {name for one in stages if place[0] in one.inputs for name in STAGE_LETTERS.get(one.name, ())}
             known = {name: letters[name].get(place, []) for name in reading}
             found.dead_letters += sum(map(len, known.values()))
             for name, of_stage in known.items():
                 count = min(len(of_stage), 1) if name in REPEATING else len(of_stage)
-                if name in unreadable and (name, place[0]) not in FOLLOWED and count != 1 and (count or not is_expired):
+                if (
+                    name in unreadable
+                    and (name, place[0]) not in FOLLOWED
+                    and count != 1
+                    and (count or not self._is_deleted(place))
+                ):
                     found.lost.append((number, f"unreadable for {name}, which wrote {len(of_stage)} dead letters"))
                 for letter in of_stage:
                     key = f"{name}: {letter['code']}"
@@ -206,6 +210,15 @@ class Records:
         for code, count in self._refused.items():
             found.notes[f"broker: {code}"] = count
         return found
+
+    def _is_deleted(self, place: tuple[str, int, int]) -> bool:
+        """Return whether the broker has deleted the record, whose timestamp may be that of 1970, maybe before a stage read it."""
+        topic, partition, offset = place
+        consumer = Consumer(consumer_config(self._brokers, "fuzz-starts"))
+        try:
+            return offset < watermarks(consumer, topic, partition, 30)[0]
+        finally:
+            consumer.close()
 
     def flush(self) -> None:
         """Return once the broker has every record."""
@@ -304,12 +317,6 @@ _PRIMITIVES: Final[Mapping[str, Callable[[random.Random], Any]]] = {
     "bytes": lambda dice: dice.randbytes(dice.choice((0, 1, 300))),
     "null": lambda _dice: None,
 }
-
-
-def _is_expired(topic: str, timestamp_ms: int) -> bool:
-    """Return whether the broker may delete a record with that timestamp before a stage reads it. 0 is the present."""
-    about = load_catalogue().topics[topic]
-    return not about.broker_timestamps and about.retention_ms > 0 and 0 < timestamp_ms < wall_clock_ms() - about.retention_ms
 
 
 def load_catalogue_stages() -> frozenset[str]:

@@ -233,6 +233,17 @@ def test_only_records_with_the_name_of_an_event_of_a_new_trait_are_decoded(spark
     assert event_names(plans_of(replace(STEP, entries=changed(JOB.entries, (SPENT_DEFINITION, prefix), 1)))) == ("Cart *",)
 
 
+def test_few_users_have_few_files(spark: SparkSession, tmp_path: Path) -> None:
+    """Each file is a micro-batch of the query."""
+    spark.conf.set("spark.sql.adaptive.coalescePartitions.initialPartitionNum", 50)
+    records = [raw("events", number % 4, number, event(f"user-{number}", START_MS, "{}")) for number in range(40)]
+    try:
+        seed_lines(topic_hits(spark.createDataFrame(records, RECORDS), STEP), STEP).write.text(str(tmp_path / "visits"))
+    finally:
+        spark.conf.unset("spark.sql.adaptive.coalescePartitions.initialPartitionNum")
+    assert len([path for path in (tmp_path / "visits").iterdir() if path.name[0] not in "._"]) == 1
+
+
 def test_a_history_without_a_match_leaves_no_file_that_the_query_would_not_read(spark: SparkSession, tmp_path: Path) -> None:
     """The step counts the files that the query has to read."""
     records = spark.createDataFrame([raw("events", 0, 0, event("ann", START_MS, "{}", "Page Viewed"))], RECORDS)

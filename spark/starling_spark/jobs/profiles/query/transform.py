@@ -98,8 +98,8 @@ def computed_traits(
     """Return the records to publish: changed values and dead letters.
 
     Shape:  in: records of Kafka, with headers only if the job has no brokers; `published`: the users with published values, read
-            by the first micro-batch; `times`: gets the stream times; `counts`: gets those of the buckets; out: records
-            to publish.
+            by the first micro-batch; `times`: gets the stream times; `counts`: gets the numbers of users by bucket; out:
+            records to publish.
     Units:  `timestamp_ms` epoch ms. State only where `records` is a stream.
     """
     fields = [field.name for field in RECORDS.fields if field.name != "headers" or not job.brokers]
