@@ -93,6 +93,7 @@ def test_a_topic_of_an_older_release_gets_the_brokers_timestamps(stack: Stack) -
         return bool(admin.describe_configs([place])[place].result()["message.timestamp.type"].value == kind)
 
     create_topics(admin, [older], 1)
+    eventually(lambda: older.name in admin.list_topics(timeout=30).topics)  # a broker that lags describes no new topic
     assert has_timestamps("CreateTime")
     create_topics(admin, [newer], 1)
     # A broker shows a new configuration once the controller's record of it has arrived there.
