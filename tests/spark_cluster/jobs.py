@@ -14,19 +14,16 @@ from urllib.parse import quote_plus, urlsplit
 import psutil
 import pyarrow.parquet as pq
 import pytest
-from pydantic import SecretStr
 
 from starling_common.kafka.topics import BEHAVIOUR
-from starling_common.settings import Cassandra, Http, Kafka, SchemaRegistry
+from starling_common.settings import Cassandra
 from starling_common.testing import free_port
-from starling_spark.lakehouse.iceberg import CATALOG, iceberg_config
-from starling_spark.lakehouse.settings import LakeSettings
-from starling_spark.session.spark import open_session
 from tests.conftest import Stack
 from tests.integration.spark.instance import Instance, wait_for
 from tests.integration.spark.lake_instance import LakeInstance, behaviour, received
 from tests.s3_server import BUCKET, REGION
-from tests.spark_cluster.rig import CHECKPOINTS, ENVIRONMENT, PASSWORD, WAREHOUSE, WORKERS, Rig, jars, pythons, rig
+from tests.spark_cluster.lake_rows import lake_places
+from tests.spark_cluster.rig import CHECKPOINTS, ENVIRONMENT, WORKERS, Rig, pythons, rig
 from tests.spark_cluster.story import DAY_MS, PATIENCE_SECONDS, START_MS, TRAITS, Story
 
 CANCELLED: Final[dict[str, Any]] = {"event": "Order Cancelled"}
@@ -203,7 +200,7 @@ def test_the_lake_in_an_object_store_contains_each_record_once_although_a_worker
         with lake.running(**given) as service:
             lake.settle(service, PATIENCE_SECONDS)
             assert service.stop() == 0
-        found = places(cluster, lake, tmp_path)
+        found = lake_places(cluster, lake, tmp_path)
     except BaseException:
         print(lake.log_tail(), cluster.logs())  # noqa: T201 - pytest shows it with the failed test
         raise
@@ -241,31 +238,3 @@ def exported(cluster: Rig, directory: Path, lake: LakeInstance) -> list[tuple[st
     files = [f"{BUCKET}/{name}" for name in cluster.s3.names("exports") if name.endswith(".parquet")]
     rows = [row for file in files for row in pq.read_table(file, filesystem=cluster.s3.files()).to_pylist()]
     return sorted((row["origin_topic"].removeprefix(lake.prefix), row["origin_partition"], row["origin_offset"]) for row in rows)
-
-
-def places(cluster: Rig, lake: LakeInstance, directory: Path) -> dict[str, list[tuple[str, int, int]]]:
-    """Return by table (topic without prefix, partition, offset) of every row, sorted; twice where a row is there twice."""
-    given = cluster.lake_settings()
-    settings = LakeSettings(
-        kafka=Kafka(brokers="127.0.0.1:1"),
-        registry=SchemaRegistry(url="http://127.0.0.1:1"),
-        http=Http(port=1),
-        instance_id="reader",
-        spark_master="local[1]",
-        spark_jars=jars("iceberg", "jdbc", "s3"),
-        checkpoint_dir=str(directory),
-        lake_warehouse=WAREHOUSE,
-        lake_catalog=json.loads(given["STARLING_LAKE_CATALOG"]),
-        lake_catalog_secrets={"jdbc.password": SecretStr(PASSWORD)},
-    )
-    spark = open_session("reader", settings, {**iceberg_config(settings), **cluster.s3.hadoop()})
-    try:
-        return {
-            table: sorted(
-                (row.origin_topic.removeprefix(lake.prefix), row.origin_partition, row.origin_offset)
-                for row in spark.table(f"{CATALOG}.starling.{table}").collect()
-            )
-            for table in ("behaviour_events", "ingest_items", "quarantine")
-        }
-    finally:
-        spark.stop()

@@ -15,19 +15,17 @@ from urllib.parse import urlsplit
 import psutil
 
 import starling_spark.submit
-from starling_common.testing import free_port
 from starling_local.hosts import network
 from starling_local.java import find_java
-from starling_local.postgres import USER, PostgresServer, postgres
+from starling_local.postgres import DATABASE, USER, PostgresServer, postgres
 from starling_local.runtime import runtime_jars
 from starling_local.spark_cluster import SparkCluster, SparkWorker, spark_cluster
 from starling_local.stack.supervision.process import marked_processes
 from starling_local.testing import embedded
 from tests.conftest import ROOT
-from tests.kubernetes.service_network import Forwarder
 from tests.s3_server import BUCKET, S3Server, s3_server
 from tests.secured_broker import Secured, secured_broker
-from tests.spark_cluster.faulty_store import FaultyStore, faulty_store
+from tests.spark_cluster.faulty_link import FaultyLink, faulty_link
 from tools.spark_environment import pack
 
 WORKERS: Final = 3
@@ -39,8 +37,17 @@ WAREHOUSE: Final = f"s3a://{BUCKET}/lake"
 
 
 @dataclass(frozen=True)
+class Links:
+    """What is between the jobs and these servers."""
+
+    store: FaultyLink
+    registry: FaultyLink
+    catalog: FaultyLink
+
+
+@dataclass(frozen=True)
 class Rig:
-    """The running parts. `registry_url`: for hosts; `home`: configuration and event logs of drivers; `between`: them and `s3`."""
+    """The running parts. `registry_url`: for hosts; `home`: configuration and event logs of drivers."""
 
     cluster: SparkCluster
     broker: Secured
@@ -48,7 +55,7 @@ class Rig:
     s3: S3Server
     database: PostgresServer
     home: Path
-    between: FaultyStore | None = None
+    links: Links
 
     def settings(self, *bundles: str) -> dict[str, str]:
         """Return the environment of a driver, beside that of the job. `bundles`: of its jars."""
@@ -66,7 +73,8 @@ class Rig:
 
     def lake_settings(self) -> dict[str, str]:
         """Return the settings of a lake in the object store, with its catalog in the database."""
-        catalog = {"type": "jdbc", "uri": f"jdbc:postgresql://127.0.0.1:{self.database.port}/postgres", "jdbc.user": USER}
+        host, port = self.links.catalog.place
+        catalog = {"type": "jdbc", "uri": f"jdbc:postgresql://{host}:{port}/{DATABASE}", "jdbc.user": USER}
         return {
             "STARLING_LAKE_WAREHOUSE": WAREHOUSE,
             "STARLING_LAKE_CATALOG": json.dumps(catalog),
@@ -118,8 +126,8 @@ def jars(*bundles: str) -> str:
 
 
 @contextmanager
-def rig(home: Path, *, with_faulty_store: bool = False) -> Iterator[Rig]:
-    """Start everything for the duration of a block. `with_faulty_store`: `between` is before the object store."""
+def rig(home: Path) -> Iterator[Rig]:
+    """Start everything for the duration of a block."""
     archive = home / "environment.tar.gz"
     pack(archive)
     with tarfile.open(archive) as packed:
@@ -129,20 +137,28 @@ def rig(home: Path, *, with_faulty_store: bool = False) -> Iterator[Rig]:
         broker = last.enter_context(secured_broker(home / "broker", host=hosts.address))
         parts = last.enter_context(embedded({"registry"}, home / "parts"))
         s3 = last.enter_context(s3_server(home / "s3", hosts.address))
-        between = last.enter_context(faulty_store(s3.endpoint, hosts.address)) if with_faulty_store else None
         database = last.enter_context(postgres(PASSWORD))
         cluster = last.enter_context(spark_cluster(hosts, home / "cluster", hidden=ROOT))
-        registry, port = urlsplit(parts.registry_url), free_port()
-        # The registry listens on 127.0.0.1, which is another machine for a host.
-        behind = (str(registry.hostname), int(registry.port or 0))
-        forwarder = Forwarder(hosts.address, port, lambda: behind)
-        last.callback(forwarder.close)
-        (home / "events").mkdir()
-        _write_defaults(
-            home / "conf",
-            defaults(hosts.address, archive, home / "events", s3, s3.endpoint if between is None else between.endpoint),
+        links = Links(
+            last.enter_context(faulty_link(_place(s3.endpoint), (hosts.address, 0))),
+            # The registry listens on 127.0.0.1, which is another machine for a host.
+            last.enter_context(faulty_link(_place(parts.registry_url), (hosts.address, 0))),
+            last.enter_context(faulty_link(("127.0.0.1", database.port), ("127.0.0.1", 0))),
         )
-        yield Rig(cluster, broker, f"http://{hosts.address}:{port}{registry.path}", s3, database, home, between)
+        (home / "events").mkdir()
+        _write_defaults(home / "conf", defaults(hosts.address, archive, home / "events", s3, _url(links.store)))
+        registry_url = _url(links.registry) + urlsplit(parts.registry_url).path
+        yield Rig(cluster, broker, registry_url, s3, database, home, links)
+
+
+def _place(url: str) -> tuple[str, int]:
+    found = urlsplit(url)
+    return str(found.hostname), int(found.port or 0)
+
+
+def _url(link: FaultyLink) -> str:
+    host, port = link.place
+    return f"http://{host}:{port}"
 
 
 def defaults(address: str, archive: Path, events: Path, s3: S3Server, endpoint: str) -> Mapping[str, str]:

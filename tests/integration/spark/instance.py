@@ -152,8 +152,10 @@ class Instance:
         self.send("definitions", record_key("w", key), self._codecs["definitions"].encode(record))
 
     def event(self, user: str, time_ms: int, name: str = "Order Completed", **properties: Any) -> None:
-        key = record_key("w", user)
-        self.send("events", key, self._codecs["events"].encode(self.event_record(user, time_ms, name, properties)))
+        self.send("events", record_key("w", user), self.event_value(user, time_ms, name, properties))
+
+    def event_value(self, user: str, time_ms: int, name: str, properties: Mapping[str, Any]) -> bytes:
+        return self._codecs["events"].encode(self.event_record(user, time_ms, name, properties))
 
     def event_record(self, user: str, time_ms: int, name: str, properties: Mapping[str, Any]) -> dict[str, Any]:
         self._sent += 1

@@ -117,11 +117,7 @@ class LakeInstance:
 
     def newer_writer(self, topic: str, field: str) -> "NewerWriter":
         """Registers a version with one more text field, as the next version of a service would before it starts."""
-        subject = f"{self.prefix}{topic}-value"
-        with SchemaRegistryClient({"url": self.stack.registry_url}) as client:
-            document = json.loads(client.get_latest_version(subject).schema.schema_str or "")
-            document["fields"].append({"name": field, "type": ["null", "string"], "default": None})
-            return NewerWriter(int(client.register_schema(subject, Schema(json.dumps(document), "AVRO"))))
+        return newer_writer(self.stack.registry_url, f"{self.prefix}{topic}-value", field)
 
     # -- what came of it
 
@@ -162,6 +158,14 @@ class NewerWriter:
     def value(self, own: bytes, text: str) -> bytes:
         """What the newer writer would write for the record that is `own` to the older one; `text` under 64 bytes."""
         return struct.pack(">bI", 0, self._schema_id) + own[5:] + b"\x02" + bytes([len(text) << 1]) + text.encode()
+
+
+def newer_writer(registry_url: str, subject: str, field: str) -> NewerWriter:
+    """Registers a version with one more text field, as the next version of a service would before it starts."""
+    with SchemaRegistryClient({"url": registry_url}) as client:
+        document = json.loads(client.get_latest_version(subject).schema.schema_str or "")
+        document["fields"].append({"name": field, "type": ["null", "string"], "default": None})
+        return NewerWriter(int(client.register_schema(subject, Schema(json.dumps(document), "AVRO"))))
 
 
 def behaviour(name: str) -> dict[str, Any]:
