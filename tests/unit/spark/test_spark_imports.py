@@ -22,6 +22,7 @@ from starling_spark.jobs.imports import file_import, job
 from starling_spark.jobs.imports.changes import ChangedRows, GoneMapper, GoneRows, gone_rows, presence_of
 from starling_spark.jobs.imports.file_import import Sent, import_file
 from starling_spark.jobs.imports.job import ImportJob
+from starling_spark.jobs.imports.pages import KnownRow, decode_page, encode_page, row_id
 from starling_spark.jobs.imports.rows import ImportedRow, RejectedRow, RowMapper, UnusableFile, value_of_cell
 from starling_spark.jobs.imports.sending import (
     BATCH_BYTES,
@@ -37,7 +38,7 @@ from starling_spark.jobs.imports.sending import (
 from starling_spark.jobs.imports.settings import api_tokens, drivers, write_keys
 from starling_spark.jobs.imports.sources.jdbc import cursor_text, greatest, rows_of_batches
 from starling_spark.jobs.imports.sources.reading import SourceUnavailable, found_files, rows_of
-from starling_spark.jobs.imports.store import KnownRow, Place, Progress
+from starling_spark.jobs.imports.store import Place, Progress
 
 
 def wanted(form: str = "csv", **more: Any) -> ImportRequest:
@@ -557,16 +558,29 @@ def test_users_of_a_list_are_sent_by_larger_requests_than_items(tmp_path: Path) 
         assert found == sizes
 
 
+def test_a_page_is_read_as_it_was_written_and_has_the_names_of_traits_once() -> None:
+    traits = [["plan", "region"], ["plan"], []]
+    page = {
+        row_id(f"u{number}"): KnownRow(number, b"d" * 16, number % 2 == 0, number, f"u{number}", traits[number % 3])
+        for number in range(90)
+    }
+    page |= {row_id("gone"): KnownRow(2, b"", sent=True), row_id("new"): KnownRow(1, b"d", sent=False)}
+    content = encode_page(page)
+    assert decode_page(content) == page
+    assert content.count(b"region") == 1
+    assert decode_page(encode_page({})) == {}
+
+
 class Known:
     """Rows of a database as they were sent."""
 
     def __init__(self) -> None:
         self.rows: dict[bytes, KnownRow] = {}
 
-    def known_rows(self, _place: Place, ids: Sequence[bytes]) -> list[KnownRow | None]:
+    def known_rows(self, ids: Sequence[bytes]) -> list[KnownRow | None]:
         return [self.rows.get(one) for one in ids]
 
-    def set_rows(self, _place: Place, rows: Sequence[tuple[bytes, KnownRow]]) -> None:
+    def set_rows(self, rows: Sequence[tuple[bytes, KnownRow]]) -> None:
         self.rows |= dict(rows)
 
 

@@ -6,12 +6,13 @@ from typing import Any, Final, Literal, NamedTuple, Protocol, TypeAlias
 
 from starling_common.values import deterministic_id
 from starling_spark.jobs.imports.file_import import Sent
+from starling_spark.jobs.imports.pages import KnownRow, row_id
 from starling_spark.jobs.imports.rows import ImportedRow, RejectedRow, RowMapper
 from starling_spark.jobs.imports.sending import RequestSize, encoded
 from starling_spark.jobs.imports.sources.jdbc import cursor_text, greatest
-from starling_spark.jobs.imports.store import KnownRow, Place
+from starling_spark.jobs.imports.store import Place
 
-_HASH_BYTES: Final = 16
+_DIGEST_BYTES: Final = 16
 _SIZE: Final = RequestSize()
 GONE: Final = b""
 """The digest of a row that is gone. Every row differs from it."""
@@ -22,10 +23,10 @@ Send: TypeAlias = Callable[[Sequence[ImportedRow], Sequence[bytes]], list[Reject
 class KnownRows(Protocol):
     """The rows of an import as they were sent last."""
 
-    def known_rows(self, place: Place, ids: Sequence[bytes]) -> list[KnownRow | None]:
+    def known_rows(self, ids: Sequence[bytes]) -> list[KnownRow | None]:
         """Return the rows by their ids, in order; None for a new one."""
 
-    def set_rows(self, place: Place, rows: Sequence[tuple[bytes, KnownRow]]) -> None:
+    def set_rows(self, rows: Sequence[tuple[bytes, KnownRow]]) -> None:
         """Store rows by their ids."""
 
 
@@ -41,9 +42,8 @@ class _Change(NamedTuple):
 class _ChangeSender:
     """Sends changes by requests, and stores which are acknowledged. `size`: the most of one request."""
 
-    def __init__(self, known: KnownRows, place: Place, send: Send, size: RequestSize) -> None:
+    def __init__(self, known: KnownRows, send: Send, size: RequestSize) -> None:
         self._known = known
-        self._place = place
         self._send = send
         self._size = size
 
@@ -59,7 +59,7 @@ class _ChangeSender:
                 numbers = {row.row for row in refused}
                 done |= {one.id_: one.sent for one in part if one.row.number not in numbers}
         finally:
-            self._known.set_rows(self._place, list(done.items()))
+            self._known.set_rows(list(done.items()))
         return rejected
 
     def _requests(self, changes: Sequence[_Change]) -> Iterator[list[_Change]]:
@@ -88,33 +88,33 @@ class ChangedRows:
         """`seen_at_ms`: the run, if rows that are gone have an effect; `size`: of a request of `send`."""
         self._known = known
         self._place = place
-        self._changes = _ChangeSender(known, place, send, size)
+        self._changes = _ChangeSender(known, send, size)
         self._seen_at_ms = seen_at_ms
 
     def send(self, rows: Sequence[ImportedRow], items: Sequence[bytes]) -> Sent:
         """Send a batch of any size. Raises: what the sender and the store raise; what was acknowledged before is stored then."""
-        ids = [_hash(str(row.key).encode()) for row in rows]
-        known = dict(zip(ids, self._known.known_rows(self._place, ids), strict=True))
+        ids = [row_id(str(row.key)) for row in rows]
+        known = dict(zip(ids, self._known.known_rows(ids), strict=True))
         stored: dict[bytes, KnownRow] = {}
         changed: list[_Change] = []
         for row, item, id_ in zip(rows, items, ids, strict=True):
             before = known[id_]
-            after = self._after(row, _hash(item), before)
+            after = self._after(row, _digest(item), before)
             if after != before:
                 stored[id_] = known[id_] = after
             if not after.sent:
-                message_id = deterministic_id("import", *self._place, "row", row.key, after.version)
+                message_id = deterministic_id("import", *self._place, "change", row.key, after.version)
                 made = row._replace(item={**row.item, "messageId": message_id})
                 changed.append(_Change(made, encoded(made), id_, after._replace(sent=True)))
-        self._known.set_rows(self._place, list(stored.items()))
+        self._known.set_rows(list(stored.items()))
         return Sent(self._changes.send(changed), len(rows) - len(changed))
 
     def keep(self, rejected: Sequence[RejectedRow]) -> None:
         """Mark rows that were read and rejected as present: a value that cannot be imported is no deletion."""
-        ids = [_hash(row.key.encode()) for row in rejected if row.key is not None]
-        found = zip(ids, self._known.known_rows(self._place, ids), strict=True)
+        ids = [row_id(row.key) for row in rejected if row.key is not None]
+        found = zip(ids, self._known.known_rows(ids), strict=True)
         present = [(id_, known) for id_, known in found if known is not None and known.digest != GONE]
-        self._known.set_rows(self._place, [(id_, known._replace(seen_at_ms=self._seen_at_ms)) for id_, known in present])
+        self._known.set_rows([(id_, known._replace(seen_at_ms=self._seen_at_ms)) for id_, known in present])
 
     def _after(self, row: ImportedRow, digest: bytes, before: KnownRow | None) -> KnownRow:
         if before is None or before.digest != digest:
@@ -139,14 +139,14 @@ class GoneRows:
         """`size`: of a request of `send`."""
         self._known = known
         self._place = place
-        self._changes = _ChangeSender(known, place, send, size)
+        self._changes = _ChangeSender(known, send, size)
 
     def send(self, rows: Sequence[ImportedRow], _items: Sequence[bytes]) -> Sent:
         """Send a batch of `gone_row`. Raises: what the sender and the store raise."""
         ids = [bytes.fromhex(str(row.key)) for row in rows]
         gone: list[_Change] = []
         stored: list[tuple[bytes, KnownRow]] = []
-        for row, id_, before in zip(rows, ids, self._known.known_rows(self._place, ids), strict=True):
+        for row, id_, before in zip(rows, ids, self._known.known_rows(ids), strict=True):
             if before is not None:
                 version = before.version if before.digest == GONE else before.version + 1
                 message_id = deterministic_id("import", *self._place, "gone", row.key, version)
@@ -154,10 +154,10 @@ class GoneRows:
                 stored.append((id_, before._replace(version=version, digest=GONE, sent=False)))
                 # The version stays, so that a row that returns has a message id of its own.
                 gone.append(_Change(made, encoded(made), id_, KnownRow(version, GONE, sent=True)))
-        self._known.set_rows(self._place, stored)
+        self._known.set_rows(stored)
         to_send = [one for one in gone if one.row.item.get("traits") != {}]
         rejected = self._changes.send(to_send)
-        self._known.set_rows(self._place, [(one.id_, one.sent) for one in gone if one.row.item.get("traits") == {}])
+        self._known.set_rows([(one.id_, one.sent) for one in gone if one.row.item.get("traits") == {}])
         return Sent(rejected, len(rows) - len(to_send))
 
 
@@ -223,5 +223,5 @@ class CursorMapper:
         return row._replace(item={**row.item, "messageId": message_id})
 
 
-def _hash(content: bytes) -> bytes:
-    return hashlib.blake2b(content, digest_size=_HASH_BYTES).digest()
+def _digest(content: bytes) -> bytes:
+    return hashlib.blake2b(content, digest_size=_DIGEST_BYTES).digest()

@@ -11,7 +11,10 @@ from starling_spark.jobs.imports.sending import BATCH_BYTES, encoded, request_si
 from starling_spark.jobs.imports.store import Progress
 
 MAX_KEYS: Final = 2_000_000
-"""Most ids that are compared within one file, by 8 bytes of hash. The normalizer drops later repetitions of a user."""
+"""Most ids that are compared within one file, by 8 bytes of hash. The normalizer drops later repetitions of a user.
+
+The rows of a table in the mode `full` are in the order of their ids, so each is compared with the one before it.
+"""
 CHANGES_ROWS: Final = 5_000
 """Rows that are compared with what was sent of them. About twenty are in one bucket, which is read by one statement."""
 CHANGES_BYTES: Final = 4 * 2**20
@@ -86,7 +89,7 @@ def import_file(
     A batch is repeated after a kill between its acknowledgement and its progress; its message ids are the same then.
     Raises: what `rows`, `send` and `log` raise, except UnusableFile, which is the message of the file.
     """
-    seen: set[bytes] = set()
+    seen = _Keys(1 if _is_in_order(request) else MAX_KEYS)
     done = progress.rows_done
     # The ids of the rows that were sent before a kill are needed to find their repetitions.
     found = rows(0 if request.id_column is not None else done)
@@ -117,25 +120,42 @@ def _check_rejects(progress: Progress, most: int) -> None:
 
 
 def _mapped(
-    found: Iterator[tuple[int, dict[str, object]] | RejectedRow], mapper: Mapper, seen: set[bytes]
+    found: Iterator[tuple[int, dict[str, object]] | RejectedRow], mapper: Mapper, seen: "_Keys"
 ) -> Iterator[ImportedRow | RejectedRow]:
     for one in found:
         row = one if isinstance(one, RejectedRow) else mapper.map(*one)
-        if isinstance(row, ImportedRow) and row.key is not None:
-            key = hashlib.blake2b(row.key.encode(), digest_size=8).digest()
-            if key in seen:
-                column = mapper.id_column or ""
-                row = RejectedRow(
-                    row.number, column, "duplicate_key", f"the id {row.key[:60]!r} occurs before", "give each row its own id"
-                )
-            elif len(seen) < MAX_KEYS:
-                seen.add(key)
+        if isinstance(row, ImportedRow) and row.key is not None and not seen.add(row.key):
+            reason = f"the id {row.key[:60]!r} occurs before"
+            row = RejectedRow(row.number, mapper.id_column or "", "duplicate_key", reason, "give each row its own id")
         yield row
+
+
+class _Keys:
+    """The ids of rows, at most so many; with one, the last id."""
+
+    def __init__(self, most: int) -> None:
+        self._most = most
+        self._found: set[bytes] = set()
+
+    def add(self, key: str) -> bool:
+        """Add an id. Return False if it is known."""
+        hashed = hashlib.blake2b(key.encode(), digest_size=8).digest()
+        if hashed in self._found:
+            return False
+        if self._most == 1:
+            self._found.clear()
+        if len(self._found) < self._most:
+            self._found.add(hashed)
+        return True
+
+
+def _is_in_order(request: ImportRequest) -> bool:
+    return request.source is not None and request.source.mode == "full"
 
 
 def _most(request: ImportRequest) -> tuple[int, int]:
     """Return the most rows and bytes of a batch."""
-    if request.source is not None and request.source.mode == "full":
+    if _is_in_order(request):
         return CHANGES_ROWS, CHANGES_BYTES
     return request_size(request)
 

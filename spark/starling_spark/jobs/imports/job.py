@@ -18,19 +18,22 @@ from starling_rules.imports import DONE, FAILED, RUNNING, WAITING, ImportRequest
 from starling_rules.jdbc import password_place
 from starling_spark.jobs.imports.changes import presence_of
 from starling_spark.jobs.imports.datasets import inputs_of, job_of, outputs_of
+from starling_spark.jobs.imports.pages import BUCKETS, PAGE_BYTES
 from starling_spark.jobs.imports.rows import UnusableFile
 from starling_spark.jobs.imports.sending import Target
-from starling_spark.jobs.imports.sources.frames import TableRows
+from starling_spark.jobs.imports.sources.frames import TableRows, in_order_of_ids
 from starling_spark.jobs.imports.sources.iceberg import IcebergAccess, IcebergTable
 from starling_spark.jobs.imports.sources.jdbc import JdbcAccess, greatest, opened_rows, raise_translated
 from starling_spark.jobs.imports.sources.reading import FoundFile, SourceUnavailable, found_files
-from starling_spark.jobs.imports.store import BUCKETS, ImportStore, Place, Progress
+from starling_spark.jobs.imports.store import ImportStore, Place, Progress
 from starling_spark.jobs.imports.tasks import (
     RESULT,
     FileTask,
     StoredRow,
+    TableTask,
     TaskResult,
     has_one_writer,
+    id_of,
     run_deleted,
     run_part,
     run_task,
@@ -167,9 +170,9 @@ class ImportJob:
                 rows = table.rows(snapshot, last)
             else:
                 rows = self._rows_of_database(place, request, last)
-            if has_one_writer(request):
-                rows = rows._replace(frame=rows.frame.coalesce(1))
-            results = self._read(rows, partial(run_part, target, place, request, seen_at_ms, rows.text_columns))
+            rows = self._in_order(rows, request)
+            task = TableTask(place, request, seen_at_ms, rows.text_columns, rows.added)
+            results = self._read(rows, partial(run_part, target, task))
         except (UnusableFile, Unreadable) as error:
             return FAILED, str(error)
         except SourceUnavailable as error:
@@ -177,6 +180,14 @@ class ImportJob:
         if (reason := _refused(results)) is not None:
             return FAILED, reason
         return self._end_table(place, request, target, _TableRead(results, last, seen_at_ms, snapshot))
+
+    def _in_order(self, rows: TableRows, request: ImportRequest) -> TableRows:
+        """Return the rows by pages if they are compared with what was sent, and in one partition for one writer."""
+        source = request.source
+        if source is None or source.mode != "full" or request.id_column is None:
+            return rows._replace(frame=rows.frame.coalesce(1)) if has_one_writer(request) else rows
+        tasks = max(self._spark.sparkContext.defaultParallelism, 1 if request.jdbc is None else request.jdbc.partitions)
+        return in_order_of_ids(rows, request.id_column, id_of, 1 if has_one_writer(request) else tasks, PAGE_BYTES)
 
     def _end_table(self, place: Place, request: ImportRequest, target: Target, read: "_TableRead") -> tuple[str, str | None]:
         """Delete the rows that are gone, or store the cursor and the snapshot from which the next run reads on."""
@@ -228,13 +239,15 @@ class ImportJob:
         if not gone:
             return DONE, None
         users: RDD[Sequence[StoredRow]]
-        if request.id_column in {request.user_column, request.product_column}:
+        has_one_row = request.id_column in {request.user_column, request.product_column}
+        if has_one_row:
             users = stored.filter(lambda row: presence_of(row[1], seen_at_ms) == "gone").map(lambda row: [row])
         else:
             # A user whose row has another id now keeps the traits of the new row.
             known = stored.filter(lambda row: row[1].user_id is not None)
             users = known.groupBy(lambda row: row[1].user_id).values().map(list)
-        if gone <= _ROWS_A_TASK or has_one_writer(request):
+        # The rows of different users may be in one page, which has one writer.
+        if gone <= _ROWS_A_TASK or has_one_writer(request) or not has_one_row:
             users = users.coalesce(1)
         results = users.mapPartitionsWithIndex(partial(run_deleted, target, place, request, seen_at_ms)).collect()
         if (reason := _refused(results)) is not None:

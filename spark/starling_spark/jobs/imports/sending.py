@@ -238,7 +238,8 @@ def _document(answer: httpx.Response) -> dict[str, Any]:
 def _rejected(rows: Sequence[ImportedRow], entry: dict[str, Any]) -> RejectedRow:
     pointer, separator, reason = str(entry.get("message", "")).partition(": ")
     column, reason = (pointer, reason) if separator and pointer.startswith("/") else ("", str(entry.get("message", "")))
-    return RejectedRow(rows[entry["index"]].number, column, str(entry.get("code")), reason, _CURE)
+    row = rows[entry["index"]]
+    return RejectedRow(row.number, column, str(entry.get("code")), reason, _CURE, row.key)
 
 
 def _seconds(text: str | None) -> float | None:

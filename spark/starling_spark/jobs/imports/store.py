@@ -1,15 +1,14 @@
-"""Adapter: imports, their progress by file, rejected rows, and the rows of databases and Iceberg tables, in Cassandra.
+"""Adapter: imports, their progress by file, and rejected rows, in Cassandra.
 
 Every method may raise DatabaseUnavailable.
 """
 
-from collections import defaultdict
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from typing import Final, NamedTuple
 
 import msgspec
 
-from starling_common.cassandra.database import Database, Write
+from starling_common.cassandra.database import Database
 from starling_common.time.instants import wall_clock_ms
 from starling_rules.imports import RUNNING, WAITING, ImportRequest
 from starling_spark.jobs.imports.rows import RejectedRow
@@ -32,25 +31,11 @@ _REJECT: Final = (
 _FORGET: Final = "DELETE FROM {ks}.import_rejects WHERE workspace = ? AND key = ? AND file = ?"
 _FORGET_FILES: Final = "DELETE FROM {ks}.import_files WHERE workspace = ? AND key = ?"
 _FORGET_REJECTS: Final = "DELETE FROM {ks}.import_rejects WHERE workspace = ? AND key = ?"
-_KNOWN: Final = (
-    "SELECT row_id, version, digest, sent, seen_at_ms, user_id, traits FROM {ks}.import_source_rows "
-    "WHERE workspace = ? AND key = ? AND bucket = ? AND row_id IN ?"
-)
-_SET_ROW: Final = (
-    "INSERT INTO {ks}.import_source_rows (workspace, key, bucket, row_id, version, digest, sent, seen_at_ms, user_id, traits) "
-    "VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?)"
-)
-_BUCKET: Final = (
-    "SELECT row_id, version, digest, sent, seen_at_ms, user_id, traits FROM {ks}.import_source_rows "
-    "WHERE workspace = ? AND key = ? AND bucket = ?"
-)
 _PIN: Final = "UPDATE {ks}.imports SET snapshot = ? WHERE workspace = ? AND key = ? IF state = ?"
 _PINNED: Final = "SELECT snapshot FROM {ks}.imports WHERE workspace = ? AND key = ?"
 _LAST: Final = "SELECT snapshot FROM {ks}.import_cursors WHERE workspace = ? AND key = ?"
 _SET_LAST: Final = "INSERT INTO {ks}.import_cursors (workspace, key, snapshot) VALUES (?, ?, ?)"
 _CURSOR: Final = "SELECT position FROM {ks}.import_cursors WHERE workspace = ? AND key = ?"
-_PAGE_ROWS: Final = 5_000
-BUCKETS: Final = 256
 _SET_CURSOR: Final = "INSERT INTO {ks}.import_cursors (workspace, key, position) VALUES (?, ?, ?)"
 
 
@@ -73,21 +58,6 @@ class Progress(NamedTuple):
     rejected: int = 0
     complete: bool = False
     message: str | None = None
-
-
-class KnownRow(NamedTuple):
-    """A row of a database or a table as it was sent last. `version`: the number of its changes; `sent`: it was acknowledged.
-
-    `digest`: empty once the row is gone. `seen_at_ms`: the run that read the row last; `user_id`: the user, or the product of the
-    catalog; `traits`: the names that were sent of it.
-    """
-
-    version: int
-    digest: bytes
-    sent: bool
-    seen_at_ms: int | None = None
-    user_id: str | None = None
-    traits: Sequence[str] | None = None
 
 
 class ImportStore:
@@ -134,28 +104,6 @@ class ImportStore:
         """Delete the progress and the rejected rows of the last run."""
         self._database.write(_FORGET_FILES, place)
         self._database.write(_FORGET_REJECTS, place)
-
-    def known_rows(self, place: Place, ids: Sequence[bytes]) -> list[KnownRow | None]:
-        """Return the rows as they were sent last, in the order of their ids; None for a new one."""
-        buckets: dict[int, dict[bytes, None]] = defaultdict(dict)
-        for id_ in ids:
-            buckets[id_[0]][id_] = None
-        found = self._database.read_each(_KNOWN, [(*place, bucket, list(own)) for bucket, own in buckets.items()])
-        known = {row.pop("row_id"): KnownRow(**row) for rows in found for row in rows}
-        return [known.get(id_) for id_ in ids]
-
-    def set_rows(self, place: Place, rows: Sequence[tuple[bytes, KnownRow]]) -> None:
-        """Store rows by their ids, each once, by one batch for each bucket."""
-        buckets: dict[int, list[Write]] = defaultdict(list)
-        for id_, row in rows:
-            buckets[id_[0]].append((_SET_ROW, (*place, id_[0], id_, *row)))
-        self._database.write_batches(list(buckets.values()))
-
-    def rows_of_bucket(self, place: Place, bucket: int) -> Iterator[tuple[bytes, KnownRow]]:
-        """Yield the rows whose ids begin with a byte. Units: `bucket` from 0 to `BUCKETS` - 1."""
-        for page in self._database.pages(_BUCKET, (*place, bucket), _PAGE_ROWS):
-            for row in page:
-                yield row.pop("row_id"), KnownRow(**row)
 
     def pin(self, place: Place, snapshot: str) -> None:
         """Store the snapshot that a run reads. Only a new run has none; a cancelled one is left as it is."""

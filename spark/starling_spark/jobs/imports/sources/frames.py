@@ -1,22 +1,53 @@
 """Adapter: what the rows of a database and of an Iceberg table share as a DataFrame."""
 
-from collections.abc import Mapping, Sequence
-from typing import Final, NamedTuple
+import re
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from typing import Any, Final, NamedTuple
 
+import pyarrow as pa
 from pyspark.sql import Column, DataFrame, types
 from pyspark.sql import functions as F  # noqa: N812 - as in every guide of Spark
 
 from starling_spark.jobs.imports.rows import UnusableFile
 
 NUMBERS: Final = (types.ByteType, types.ShortType, types.IntegerType, types.LongType, types.DecimalType)
+_NOT_HASHED: Final = re.compile("map<|variant")
+"""The types that Spark cannot hash."""
+_ID: Final = "starling_row_id"
 TIMES: Final = (types.TimestampType, types.TimestampNTZType, types.DateType)
 
 
 class TableRows(NamedTuple):
-    """The rows of a run. `text_columns`: `number` or `time` by the column whose values are read as text."""
+    """The rows of a run.
+
+    `text_columns`: `number` or `time` by the column whose values are read as text; `added`: a column that is none of the source.
+    """
 
     frame: DataFrame
     text_columns: Mapping[str, str]
+    added: str | None = None
+
+
+def in_order_of_ids(rows: TableRows, column: str, id_of: Callable[[Any, str | None], bytes], tasks: int, prefix: int) -> TableRows:
+    """Return the rows in partitions by the first bytes of their ids, in their order.
+
+    `column`, `id_of`: the id of a row is that of the value of the column and its kind of `text_columns`; `prefix`: the bytes.
+    Rows with the same id have the same order in each run, so that the same one is the first.
+    """
+    added = _ID
+    while added in rows.frame.columns:
+        added += "_"
+    kind = rows.text_columns.get(column)
+
+    def with_id(batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+        for batch in batches:
+            ids = pa.array([id_of(value, kind) for value in batch.column(column).to_pylist()], pa.binary())
+            yield batch.append_column(added, ids)
+
+    schema = types.StructType([*rows.frame.schema.fields, types.StructField(added, types.BinaryType())])
+    found = rows.frame.mapInArrow(with_id, schema).repartition(tasks, F.substring(added, 1, prefix))
+    hashed = [F.col(quoted(one.name)) for one in rows.frame.schema.fields if not _NOT_HASHED.search(one.dataType.simpleString())]
+    return TableRows(found.sortWithinPartitions(F.col(added), F.xxhash64(*hashed)), rows.text_columns, added)
 
 
 def check_type(

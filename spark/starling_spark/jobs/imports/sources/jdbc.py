@@ -111,7 +111,7 @@ def rows_of_batches(
             number += 1
             found = _converted(number, values, text_columns)
             if isinstance(found, RejectedRow) and id_column is not None:
-                found = found._replace(key=_key(values.get(id_column), text_columns.get(id_column)))
+                found = found._replace(key=key_text(values.get(id_column), text_columns.get(id_column)))
             yield found
 
 
@@ -230,8 +230,8 @@ def _converted(number: int, values: dict[str, Any], text_columns: Mapping[str, s
     return number, values | whole
 
 
-def _key(value: Any, kind: str | None) -> str | None:
-    """Return an id as the text that identifies the row; None if it is none. `kind`: as of `text_columns`."""
+def key_text(value: Any, kind: str | None) -> str | None:
+    """Return an id as the text that identifies the row; None if it is none. `kind`: of `TableRows.text_columns`."""
     if kind == "number" and isinstance(value, str):
         return str(int(value)) if value.lstrip("-").isdecimal() else None
     if isinstance(value, Decimal):
