@@ -34,6 +34,7 @@ from starling_spark.jobs.imports.sending import (
     TargetRefused,
     TargetUnavailable,
     encoded,
+    with_message_id,
 )
 from starling_spark.jobs.imports.settings import api_tokens, drivers, write_keys
 from starling_spark.jobs.imports.sources.jdbc import cursor_text, greatest, rows_of_batches
@@ -556,6 +557,12 @@ def test_users_of_a_list_are_sent_by_larger_requests_than_items(tmp_path: Path) 
 
         import_file(request, mapper, rows, send, Ingest(), Progress("1"))
         assert found == sizes
+
+
+def test_an_item_is_json_with_a_message_id_at_its_end() -> None:
+    item = encoded(ImportedRow(1, {"userId": "ünï", "traits": {"n": 2**70, "x": 1e300, "q": 'a"b'}}, "k"))
+    assert json.loads(with_message_id(item, "m-1")) == {**json.loads(item), "messageId": "m-1"}
+    assert json.loads(item) == {"userId": "ünï", "traits": {"n": 2**70, "x": 1e300, "q": 'a"b'}}
 
 
 def test_a_page_is_read_as_it_was_written_and_has_the_names_of_traits_once() -> None:

@@ -8,7 +8,7 @@ from starling_common.values import deterministic_id
 from starling_spark.jobs.imports.file_import import Sent
 from starling_spark.jobs.imports.pages import KnownRow, row_id
 from starling_spark.jobs.imports.rows import ImportedRow, RejectedRow, RowMapper
-from starling_spark.jobs.imports.sending import RequestSize, encoded
+from starling_spark.jobs.imports.sending import RequestSize, encoded, with_message_id
 from starling_spark.jobs.imports.sources.jdbc import cursor_text, greatest
 from starling_spark.jobs.imports.store import Place
 
@@ -92,7 +92,10 @@ class ChangedRows:
         self._seen_at_ms = seen_at_ms
 
     def send(self, rows: Sequence[ImportedRow], items: Sequence[bytes]) -> Sent:
-        """Send a batch of any size. Raises: what the sender and the store raise; what was acknowledged before is stored then."""
+        """Send a batch of any size. Shape: `items` without message ids.
+
+        Raises: what the sender and the store raise; what was acknowledged before is stored then.
+        """
         ids = [row_id(str(row.key)) for row in rows]
         known = dict(zip(ids, self._known.known_rows(ids), strict=True))
         stored: dict[bytes, KnownRow] = {}
@@ -104,8 +107,8 @@ class ChangedRows:
                 stored[id_] = known[id_] = after
             if not after.sent:
                 message_id = deterministic_id("import", *self._place, "change", row.key, after.version)
-                made = row._replace(item={**row.item, "messageId": message_id})
-                changed.append(_Change(made, encoded(made), id_, after._replace(sent=True)))
+                made = ImportedRow(row.number, {**row.item, "messageId": message_id}, row.key)
+                changed.append(_Change(made, with_message_id(item, message_id), id_, after._replace(sent=True)))
         self._known.set_rows(list(stored.items()))
         return Sent(self._changes.send(changed), len(rows) - len(changed))
 
@@ -124,9 +127,9 @@ class ChangedRows:
         if self._seen_at_ms is None:
             return after
         # A trait whose value is null now is still one of the row.
-        traits = {*row.item.get("traits", ()), *((before.traits if before is not None else None) or ())}
+        traits = sorted({*row.item.get("traits", ()), *((before.traits if before is not None else None) or ())})
         subject = row.item.get("userId") or row.item["productId"]
-        return after._replace(seen_at_ms=self._seen_at_ms, user_id=subject, traits=sorted(traits))
+        return KnownRow(after.version, after.digest, after.sent, self._seen_at_ms, subject, traits)
 
 
 class GoneRows:

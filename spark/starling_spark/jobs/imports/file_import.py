@@ -135,15 +135,19 @@ class _Keys:
 
     def __init__(self, most: int) -> None:
         self._most = most
+        self._last: str | None = None
         self._found: set[bytes] = set()
 
     def add(self, key: str) -> bool:
         """Add an id. Return False if it is known."""
+        if key == self._last:
+            return False
+        self._last = key
+        if self._most == 1:
+            return True
         hashed = hashlib.blake2b(key.encode(), digest_size=8).digest()
         if hashed in self._found:
             return False
-        if self._most == 1:
-            self._found.clear()
         if len(self._found) < self._most:
             self._found.add(hashed)
         return True

@@ -16,6 +16,8 @@ _NUMBER_STARTS: Final = frozenset("-0123456789 \t\n\r")
 """The characters with which JSON may begin that is a number. Most cells begin with another one."""
 _BOOLEANS: Final = {"true": True, "false": False}
 _TYPES: Final = {"events": "track", "traits": "identify", "accounts": "group"}
+_AS_THEY_ARE: Final = frozenset({int, bool, type(None)})
+"""The types whose values are those of JSON."""
 _CURE: Final = "give each row one"
 _ACCOUNT_CURE: Final = "name a user of the account: a group call has one"
 _SHOWN: Final = 60
@@ -71,14 +73,21 @@ def check_columns(request: ImportRequest, found: Sequence[str], source: str = "t
 
 
 class RowMapper:
-    """Maps the rows of one file. `file`: the name of the file within the import."""
+    """Maps the rows of one file. `file`: the name of the file within the import; `sets_ids`: items have message ids."""
 
-    def __init__(self, request: ImportRequest, workspace: str, file: str) -> None:
+    def __init__(self, request: ImportRequest, workspace: str, file: str, *, sets_ids: bool = True) -> None:
         self._request = request
         self._workspace = workspace
         self._file = file
+        self._sets_ids = sets_ids
         self._field = "properties" if request.kind == "events" else "traits"
         self._used = set(request.roles())
+        self._chosen: list[tuple[str, str]] | None = None
+        if request.kind == "lists":
+            self._chosen = []
+        elif request.columns is not None:
+            self._chosen = [(column, field.partition(".")[2]) for column, field in request.columns.items()]
+        self._names: set[str] = set()
 
     @property
     def id_column(self) -> str | None:
@@ -86,14 +95,19 @@ class RowMapper:
         return self._request.id_column
 
     def map(self, number: int, values: Mapping[str, Any]) -> ImportedRow | RejectedRow:
-        """Return the item of a row, with a message id that is the same for each run. Shape: `values` by column."""
+        """Return the item of a row; a message id is the same for each run. Shape: `values` by column."""
         fields = {}
         try:
             item, key = self._head(values)
-            for column, name in self._columns(values):
-                value = _of_column(column, self._converter(name), values)
+            for column, name in self._columns(values) if self._chosen is None else self._chosen:
+                value = values.get(column)
+                # Hot: most values need no conversion.
+                if self._request.kind == "catalog" or not (type(value) in _AS_THEY_ARE or (type(value) is str and value.isascii())):
+                    value = _of_column(column, self._converter(name), values)
                 if value is not None:
-                    fields[_of_column(column, _utf8, {column: name})] = value
+                    if name not in self._names:
+                        self._names.add(_of_column(column, _utf8, {column: name}))
+                    fields[name] = value
         except _Invalid as error:
             return RejectedRow(number, *error.args)._replace(key=self._key(values))
         if self._request.kind == "lists":
@@ -102,7 +116,8 @@ class RowMapper:
             item["product"] = fields
         else:
             item[self._field] = fields
-        item["messageId"] = self._message_id(number, item, key)
+        if self._sets_ids:
+            item["messageId"] = self._message_id(number, item, key)
         return ImportedRow(number, item, key)
 
     def _converter(self, field: str) -> Callable[[Any], Any]:
@@ -137,14 +152,9 @@ class RowMapper:
             return None
 
     def _columns(self, values: Mapping[str, Any]) -> list[tuple[str, str]]:
-        if self._request.kind == "lists":
-            return []
-        chosen = self._request.columns
-        if chosen is None and self._request.kind == "catalog":
-            return [(column, column) for column in PRODUCT_FIELDS if column in values and column not in self._used]
-        if chosen is None:
-            return [(column, column) for column in values if column not in self._used]
-        return [(column, field.partition(".")[2]) for column, field in chosen.items()]
+        """Return the columns, and the names of their fields, of an import that names none."""
+        columns = PRODUCT_FIELDS if self._request.kind == "catalog" else values
+        return [(column, column) for column in columns if column in values and column not in self._used]
 
     def _message_id(self, number: int, item: Mapping[str, Any], key: str | None) -> str:
         place = ("import", self._workspace, self._request.key)

@@ -10,6 +10,7 @@ from typing import Any, Final, NamedTuple, Protocol
 from urllib.parse import quote
 
 import httpx
+import msgspec
 
 from starling_common.kafka.clients import BrokerUnavailable
 from starling_common.kafka.products import ProductFeed
@@ -29,7 +30,7 @@ _TIMEOUT_SECONDS: Final = 60.0
 _GIVE_UP_AFTER_SECONDS: Final = 120.0
 _LONGEST_PAUSE_SECONDS: Final = 10.0
 _CURE: Final = "correct the row, and import the file again"
-_json: Final = json.JSONEncoder(separators=(",", ":"), ensure_ascii=False).encode
+_json: Final = msgspec.json.Encoder().encode
 _AT_WORK: Final = "at_work"
 """The code of the API while another request writes the list."""
 
@@ -80,7 +81,12 @@ class TargetRefused(Exception):
 
 def encoded(row: ImportedRow) -> bytes:
     """Return the item as JSON."""
-    return _json(row.item).encode()
+    return _json(row.item)
+
+
+def with_message_id(item: bytes, message_id: str) -> bytes:
+    """Return the JSON of an item that has none with a message id."""
+    return b'%b,"messageId":"%b"}' % (item[:-1], message_id.encode())
 
 
 def request_size(request: ImportRequest) -> RequestSize:

@@ -144,7 +144,8 @@ def run_part(target: Target, task: TableTask, batches: Iterable[pa.RecordBatch])
     part = 0 if context is None else context.partitionId()
     name = f"{_ROWS}-{part}" if part else _ROWS
     database = _database(target.cassandra)
-    inner = RowMapper(request, place.workspace, name)
+    # The id of a message follows from the number of changes in the mode `full`.
+    inner = RowMapper(request, place.workspace, name, sets_ids=task.added is None)
     cursor = None if request.source is None else request.source.cursor_column
     mapper = None if cursor is None else CursorMapper(inner, place, cursor)
 
