@@ -11,7 +11,7 @@ from typing import Final, NamedTuple, TypeAlias
 
 import msgspec
 
-from starling_common.cassandra.database import Database
+from starling_common.cassandra.database import Database, Write
 from starling_spark.jobs.imports.store import Place
 
 BUCKETS: Final = 256
@@ -19,6 +19,8 @@ BUCKETS: Final = 256
 PAGE_BYTES: Final = 2
 """Bytes at the begin of an id that name its page."""
 _PAGES_A_READ: Final = 64
+_BATCH_BYTES: Final = 2**20
+"""Most bytes of a batch of several pages. Cassandra takes mutations of 16 MiB."""
 _READ: Final = "SELECT page, content FROM {ks}.import_row_pages WHERE workspace = ? AND key = ? AND bucket = ? AND page IN ?"
 _WRITE: Final = "INSERT INTO {ks}.import_row_pages (workspace, key, bucket, page, content) VALUES (?, ?, ?, ?, ?)"
 _BUCKET: Final = "SELECT content FROM {ks}.import_row_pages WHERE workspace = ? AND key = ? AND bucket = ?"
@@ -90,13 +92,27 @@ class RowPages:
             self._load(names)
         for id_, row in rows:
             self._pages[id_[:PAGE_BYTES]][id_] = row
-        self._database.write_each(_WRITE, [(*self._place, name[0], name, encode_page(self._pages[name])) for name in names])
+        self._database.write_batches(list(self._batches(names)))
 
     def rows_of_bucket(self, bucket: int) -> Iterator[tuple[bytes, KnownRow]]:
         """Yield the rows whose ids begin with a byte, page by page. Units: `bucket` from 0 to `BUCKETS` - 1."""
         for rows in self._database.pages(_BUCKET, (*self._place, bucket), _PAGES_A_READ):
             for row in rows:
                 yield from decode_page(row["content"]).items()
+
+    def _batches(self, names: set[bytes]) -> Iterator[list[Write]]:
+        """Yield batches of one bucket each, which are one mutation."""
+        batch: list[Write] = []
+        size_bytes = 0
+        for name in sorted(names):
+            content = encode_page(self._pages[name])
+            if batch and (batch[-1][1][2] != name[0] or size_bytes + len(content) > _BATCH_BYTES):
+                yield batch
+                batch, size_bytes = [], 0
+            batch.append((_WRITE, (*self._place, name[0], name, content)))
+            size_bytes += len(content)
+        if batch:
+            yield batch
 
     def _load(self, names: set[bytes]) -> None:
         """Keep these pages in memory, and no other ones."""
