@@ -34,8 +34,8 @@ def in_order_of_ids(rows: TableRows, column: str, id_of: Callable[[Any, str | No
     `column`, `id_of`: the id of a row is that of the value of the column and its kind of `text_columns`; `prefix`: the bytes.
     Rows with the same id have the same order in each run, so that the same one is the first.
     """
-    added = _ID
-    while added in rows.frame.columns:
+    names, added = {name.lower() for name in rows.frame.columns}, _ID  # Spark ignores case
+    while added in names:
         added += "_"
     kind = rows.text_columns.get(column)
 
