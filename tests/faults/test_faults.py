@@ -21,7 +21,8 @@ def test_nothing_is_lost_doubled_or_wrong_over_some_faults(tmp_path: Path, capsy
     with capsys.disabled():
         sys.stderr.write(f"\nfaults: seed {seed}\n")
     faults = [fault for fault in available() if fault.name not in LONG]
-    report = run(tmp_path, seed, Scale(workers=2, rate=150, users=100, outage_seconds=5.0), faults, seconds=15, count=3)
+    # The run ends with the third fault. A failpoint that no worker reaches costs a quarter of a minute.
+    report = run(tmp_path, seed, Scale(workers=2, rate=150, users=100, outage_seconds=5.0), faults, seconds=90, count=3)
     assert report.findings.good, table(report)
     assert report.count >= 2, table(report)
     assert report.findings.counts["feed records"] > 100
