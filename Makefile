@@ -126,7 +126,7 @@ push-browser: setup ## a notification of the channel process, decrypted by a pus
 	@tests/clients/setup.sh
 	@$(PYTHON) -m pytest --timeout 600 tests/clients/push_browser.py
 
-faults-spark: setup ## kill -9 of the driver of every streaming job of Spark, 20 times each, under load, as often a driver that was replaced and goes on, and a broker away for 30 s: an hour and a half
+faults-spark: setup ## kill -9 of the driver of every streaming job of Spark, 20 times each, under load, as often a driver that was replaced and goes on, and a broker away for 30 s: three quarters of an hour, and a minute or more for each driver that goes on
 	@$(PYTHON) -m tests.faults_spark.profiles $(FAULTS_PROFILES)
 	@$(PYTHON) -m tests.faults_spark.lake_and_views $(FAULTS_LAKE)
 	@$(PYTHON) -m tests.faults_spark.two_drivers

@@ -123,11 +123,19 @@ def link_behaves(load: Load, worker: SparkWorker, *, to: str, behaviour: Behavio
 
 
 @contextmanager
-def registry_away(load: Load, worker: SparkWorker) -> Iterator[None]:
-    """A Python worker starts meanwhile, which has no schema of the newer writer yet."""
-    with link_behaves(load, worker, to="registry", behaviour="closed"):
-        kill_one(worker, PYTHON_WORKER)
+def registry_behaves(load: Load, worker: SparkWorker, *, behaviour: Behaviour) -> Iterator[None]:
+    """Python workers start meanwhile, which have no schema of the newer writer yet: a running job asks for nothing."""
+    link = load.cluster.links.registry
+    before, link.behaviour = link.hits, behaviour
+    try:
+        for one in load.cluster.busy_workers():
+            kill_one(one, PYTHON_WORKER)
+        load.more(20)
+        time.sleep(AWAY_SECONDS)  # sleep: the duration of the fault
         yield
+    finally:
+        link.behaviour = "faultless"
+    report(f"  {link.hits - before} pieces of data or connections")
 
 
 @contextmanager
@@ -197,7 +205,7 @@ def definition_edited(load: Traits, worker: SparkWorker) -> Iterator[None]:
     yield
 
 
-_STORE, _REGISTRY, _CATALOG = (partial(link_behaves, to=name) for name in ("store", "registry", "catalog"))
+_STORE, _CATALOG = (partial(link_behaves, to=name) for name in ("store", "catalog"))
 _EVERYWHERE: Final[Mapping[str, Fault]] = {
     "executor": executor_killed,
     "python": python_worker_killed,
@@ -212,8 +220,8 @@ _EVERYWHERE: Final[Mapping[str, Fault]] = {
     "store-slow": partial(_STORE, behaviour="slow"),
     "broker-hangs": broker_hangs,
     "broker-slow": broker_slow,
-    "registry-away": registry_away,
-    "registry-slow": partial(_REGISTRY, behaviour="slow"),
+    "registry-away": partial(registry_behaves, behaviour="closed"),
+    "registry-slow": partial(registry_behaves, behaviour="slow"),
     "start-without-registry": started_without_registry,
 }
 FAULTS: Final[Mapping[str, Mapping[str, Fault]]] = {

@@ -604,7 +604,7 @@ def test_a_change_that_was_not_acknowledged_is_sent_again_with_its_message_id() 
 
     def run(plan: str, *then: Exception | list[RejectedRow]) -> int:
         answers[:] = then
-        row = ImportedRow(1, {"userId": "a", "traits": {"plan": plan}, "messageId": "m"}, "a")
+        row = ImportedRow(1, {"userId": "a", "traits": {"plan": plan}}, "a")
         return ChangedRows(known, Place("acme", "crm"), send).send([row], [encoded(row)]).unchanged
 
     with pytest.raises(TargetUnavailable):
