@@ -22,12 +22,17 @@ from tests.spark_cluster.lake_rows import lake_places
 from tests.spark_cluster.rig import ENVIRONMENT, Rig
 from tests.spark_cluster.story import DAY_MS, PATIENCE_SECONDS, START_MS, TRAITS, Story
 from tests.unit.spark.evaluator import differences
+from tests.unit.spark.keeping import Partition, defined
 
 JUMP_MS: Final = 400 * DAY_MS
 """Beyond the windows of all traits."""
 HOT_SHARE: Final = 0.2
 """Of all events, by one user."""
-_LARGE_EVENTS, _LARGE_CHARS = 20, 200
+_LARGE: Final[Mapping[str, Mapping[str, Any]]] = {
+    f"first_{number}": {"event": "Order *", "measure": {"first": "sku"}, "within": f"{350 + number}d"} for number in range(9)
+}
+"""A state of these traits has every value that the window may come to: 256 values, or 128 KB of each."""
+_LARGE_EVENTS, _MOST_LARGE_EVENTS, _LARGE_CHARS = 20, 240, 500
 _UNKNOWN_SCHEMA: Final = 9_999_999
 _TRACK: Final = "ingest.track"
 
@@ -75,7 +80,9 @@ class Traits:
         self._documents: dict[str, Mapping[str, Any]] = {
             **TRAITS,
             "kinds": {"event": "Order *", "measure": {"distinct": "sku"}, "within": "365d"},
+            **_LARGE,
         }
+        self._large_events = 0
         self._edited: list[str] = []
         self._broken: set[bytes] = set()
         self._ahead_ms = 0
@@ -99,13 +106,14 @@ class Traits:
         for _ in range(count):
             user = "hot" if dice.random() < HOT_SHARE else f"u{dice.randint(0, 40)}"
             self._send(user, f"s{dice.randint(0, 9)}")
-        for number in range(_LARGE_EVENTS):
-            self._send("large", f"{len(self._story.events)}-{number}".ljust(_LARGE_CHARS, "x"))
+        for number in range(min(_LARGE_EVENTS, _MOST_LARGE_EVENTS - self._large_events)):
+            self._large_events += 1
+            self._send("large", f"{len(self._story.events)}-{number}".ljust(_LARGE_CHARS, "x"), "Order Completed")
 
-    def _send(self, user: str, sku: str) -> None:
+    def _send(self, user: str, sku: str, name: str | None = None) -> None:
         events, dice = self._story.events, self._dice
         time_ms = START_MS + self._ahead_ms + len(events) * DAY_MS // 12
-        name = dice.choice(["Order Completed", "Order Cancelled", "Page Opened"])
+        name = name or dice.choice(["Order Completed", "Order Cancelled", "Page Opened"])
         properties = {"revenue": dice.randint(1, 200) / 4, "sku": sku}
         value = self._instance.event_value(user, time_ms, name, properties)
         if dice.random() < 0.5:
@@ -170,12 +178,26 @@ class Traits:
         given = (self._instance.values(), accepted(self._instance))
         found = [one for values in given for one in differences(values, self._documents, self._story.events, until_ms)]
         letters = {one.record["value"] for one in self._instance.read("dead_letters")}
-        report(f"{len(self._story.events)} events, {len(self._broken)} broken ones, {len(self._edited)} edited traits")
+        largest = self._largest_state()
+        report(
+            f"{len(self._story.events)} events, {len(self._broken)} broken ones, {len(self._edited)} edited traits, "
+            f"a state of {largest:,} bytes"
+        )
         return [
             *(f"{user} {key}: published {published!r}, expected {expected!r}" for user, key, published, expected in found),
             *(f"no dead letter of {value!r}" for value in self._broken - letters),
             *(f"a dead letter of {value!r}" for value in letters - self._broken),
         ]
+
+    def _largest_state(self) -> int:
+        """Return the greatest number of bytes that the state of the user `large` had, without the edited traits."""
+        partition = Partition(*(defined(key, document) for key, document in self._documents.items()))
+        largest = 0
+        for one in self._story.events:
+            if one[0] == "large":
+                partition.batch([one])
+                largest = max(largest, *map(len, partition.store.users.values()))
+        return largest
 
     def remove(self) -> None:
         self._instance.remove()
