@@ -19,6 +19,7 @@ from starling_common.settings import Clock
 from starling_common.testing import own_keyspace
 from starling_common.values import record_key
 from starling_common.wire import Registry
+from starling_rules.sql.incremental import stored
 from starling_rules.sql.runs import ScheduledSql, run_id
 from starling_spark.jobs.sql_traits import products
 from starling_spark.jobs.sql_traits.job import Limits, Place, SqlTraitJob, Stores
@@ -128,10 +129,22 @@ class Rig:
     def row(self, key: str, workspace: str = "acme") -> RunRow:
         return next(row for row in self.queue.of(workspace) if row.key == key)
 
-    def ordered_view(self, key: str, sql: str, workspace: str = "acme", *, archived: bool = False, checks: Checks = ()) -> None:
+    def ordered_view(
+        self,
+        key: str,
+        sql: str,
+        workspace: str = "acme",
+        *,
+        archived: bool = False,
+        checks: Checks = (),
+        timezone: str = "UTC",
+        incremental: dict[str, str] | None = None,
+        full: bool = False,
+    ) -> None:
         self._clock += 1
         before = next((row for row in self.views.of(workspace) if row.key == key), None)
-        view = ScheduledSql(workspace, key, 1, sql, "0 * * * *", "UTC", archived, json.dumps(checks) if checks else None)
+        by_day, stored_checks = stored(incremental, full=full), json.dumps(checks) if checks else None
+        view = ScheduledSql(workspace, key, 1, sql, "0 * * * *", timezone, archived, stored_checks, by_day)
         assert self.views.queue(view, run_id(workspace, key, 1, self._clock), self._clock, before)
 
     def view(self, key: str, workspace: str = "acme") -> RunRow:

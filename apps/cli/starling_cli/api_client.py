@@ -167,9 +167,11 @@ class ApiClient:
         """Yield every item of a path below `/v1`; reads page by page."""
         return self._pages(_path(place), **filters)
 
-    def act(self, *place: str, document: Mapping[str, Any] | None = None) -> Mapping[str, Any]:
+    def act(
+        self, *place: str, document: Mapping[str, Any] | None = None, params: Mapping[str, str] | None = None
+    ) -> Mapping[str, Any]:
         """Return the answer to POST. `document`: the body; None: without one."""
-        return self._call("POST", _path(place), **({} if document is None else {"json": document}))
+        return self._call("POST", _path(place), params=params, **({} if document is None else {"json": document}))
 
     def remove(self, *place: str) -> None:
         """Archive a definition, or revoke a credential."""

@@ -2,12 +2,13 @@
 
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
+from types import MappingProxyType
 from typing import Any, Final
 from uuid import uuid4
 
 from py4j.protocol import Py4JJavaError
 from pyspark.java_gateway import ensure_callback_server_started
-from pyspark.sql import DataFrame, SparkSession, functions, types
+from pyspark.sql import DataFrame, DataFrameWriterV2, SparkSession, functions, types
 
 from starling_common.telemetry.logs import log
 from starling_common.time.instants import wall_clock_ms
@@ -18,13 +19,15 @@ from starling_spark.lakehouse.position_files import PositionGone, as_statistics,
 from starling_spark.lakehouse.positions import Position, Tip, from_text, to_text
 from starling_spark.lakehouse.schema.evolution import changes, merged
 from starling_spark.lakehouse.schema.layout import Layout, layout_of
-from starling_spark.lakehouse.schema.tables import COMPRESSED, PROPERTIES
+from starling_spark.lakehouse.schema.tables import COMPRESSED, ONE_BY_ONE, PROPERTIES
 from starling_spark.lakehouse.settings import LakeSettings
 
 CATALOG: Final = "lake"
 COMMITS: Final = ("lake_commit_begins", "lake_committed")
 """The points of a commit at which a test kills the process. At the first one, the file with the position is written."""
 _HOUR_MS: Final = 3_600_000
+_SAME_ROWS: Final = frozenset({"append", "replace"})
+"""The operations of snapshots that keep the rows before them."""
 _OF_NESSIE: Final = "nessie.catalog.content-id"
 """The property of a table in Nessie. It returns the newest snapshot alone, so the position is a property of the table too."""
 
@@ -193,13 +196,29 @@ class Lake:
         """Replace all rows of the table, in one commit."""
         rows.writeTo(self.name(table)).overwrite(functions.lit(True))
 
-    def put(self, table: str, rows: DataFrame) -> None:
-        """Create the table, or replace its columns and all its rows, in one commit. Shape: `rows` may be of another session."""
+    def put(
+        self, table: str, rows: DataFrame, partitioning: str | None = None, summary: Mapping[str, str] = MappingProxyType({})
+    ) -> None:
+        """Create the table, or replace its columns and all its rows, in one commit.
+
+        Shape: `rows` may be of another session. `partitioning`: a column, whose values get files of their own; `summary`: of the
+        snapshot.
+        """
         self.spark.sql(f"CREATE NAMESPACE IF NOT EXISTS {CATALOG}.{self.namespace}")
-        writer = rows.writeTo(self.name(table)).using("iceberg")
-        for name, value in {**self._properties, **self._of_catalog()}.items():
+        writer = _summarised(rows.writeTo(self.name(table)).using("iceberg"), summary)
+        properties = {**self._properties, **self._of_catalog()}
+        if partitioning is not None:
+            writer, properties = writer.partitionedBy(functions.col(partitioning)), {**properties, **ONE_BY_ONE}
+        for name, value in properties.items():
             writer = writer.tableProperty(name, value)
         writer.createOrReplace()
+
+    def put_values(self, table: str, rows: DataFrame, column: str, values: Sequence[Any], summary: Mapping[str, str]) -> None:
+        """Replace the rows with these values of the column by which the table is partitioned, in one commit.
+
+        `summary`: of the snapshot.
+        """
+        _summarised(rows.writeTo(self.name(table)), summary).overwrite(functions.col(column).isin(list(values)))
 
     def drop(self, table: str) -> None:
         """Delete the table and its files, if it exists."""
@@ -223,6 +242,27 @@ class Lake:
         """Return the id of the current snapshot; None while the table is empty."""
         current = self._head(table, self._load(table))
         return None if current is None else int(current.snapshotId())
+
+    def summary(self, table: str, name: str) -> str | None:
+        """Return an entry of the summary of the current snapshot; None without it, and for a table that does not exist."""
+        current = self._head(table, self._load(table)) if self.exists(table) else None
+        value = None if current is None else current.summary().get(name)
+        return None if value is None else str(value)
+
+    def appended(self, table: str, since: int) -> DataFrame | None:
+        """Return the rows that were appended after a snapshot. Compactions in between do not matter.
+
+        None: rows were changed or deleted since, or the snapshot is not of the table's history any more.
+        """
+        last = None
+        for one in self._ancestors(table, self._load(table)):
+            last = last or one.snapshotId()
+            if one.snapshotId() == since:
+                rows = self.spark.read.option("start-snapshot-id", str(since)).option("end-snapshot-id", str(last))
+                return self.rows(table).limit(0) if last == since else rows.table(self.name(table))
+            if one.operation() not in _SAME_ROWS:
+                return None
+        return None
 
     def has_snapshot(self, table: str, snapshot: int) -> bool:
         """Return whether a snapshot exists: an expired one does not."""
@@ -396,6 +436,12 @@ class Lake:
 
     def _jvm(self) -> Any:
         return self.spark._jvm  # noqa: SLF001 - PySpark has no public access to the JVM
+
+
+def _summarised(writer: DataFrameWriterV2, summary: Mapping[str, str]) -> DataFrameWriterV2:
+    for name, value in summary.items():
+        writer = writer.option(f"snapshot-property.{name}", value)
+    return writer
 
 
 def _is_file(place: str) -> bool:

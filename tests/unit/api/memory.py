@@ -453,10 +453,11 @@ class MemoryDefinitions:
 
 
 class MemorySqlRuns:
-    """`rows`: (workspace, key) -> the newest run; `runs`: the ids of all runs that were queued."""
+    """`rows`: (workspace, key) -> the newest run, `incremental`: its field; `runs`: the ids of all runs that were queued."""
 
     def __init__(self) -> None:
         self.rows: dict[tuple[str, str], RunRow] = {}
+        self.incremental: dict[tuple[str, str], str | None] = {}
         self.runs: list[str] = []
 
     def every(self) -> Sequence[RunRow]:
@@ -473,6 +474,7 @@ class MemorySqlRuns:
         self.rows[place] = row._replace(
             version=trait.version, archived=trait.archived, state=WAITING, queued_at_ms=now_ms, message=None, checks=trait.checks
         )
+        self.incremental[place] = trait.incremental
         self.runs.append(run)
         return True
 

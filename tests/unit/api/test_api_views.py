@@ -5,6 +5,7 @@ from typing import Any
 import pytest
 
 from starling_api.reports.views import ViewEntry
+from starling_rules.sql.incremental import incremental_of
 from tests.unit.api.calls import call
 from tests.unit.api.memory import World
 
@@ -31,8 +32,8 @@ def test_a_view_waits_for_its_first_run_and_shows_the_last_one() -> None:
     world.sql_view_store.rows[place] = row._replace(state="active", as_of_ms=1_000, ended_at_ms=2_000, users=3, scanned_bytes=10)
     found = call(world, "GET", f"{PATH}/events_by_name")
     assert found.json()["last_run"] == {
-        "as_of": "1970-01-01T00:00:01.000Z", "ended_at": "1970-01-01T00:00:02.000Z", "rows": 3, "scanned_bytes": 10,
-        "message": None, "checked_at": None, "checks": None,
+        "as_of": "1970-01-01T00:00:01.000Z", "ended_at": "1970-01-01T00:00:02.000Z", "rows": 3, "days": None, "late_rows": None,
+        "scanned_bytes": 10, "message": None, "checked_at": None, "checks": None,
     }  # fmt: skip
     assert [one["status"] for one in call(world, "GET", f"{PATH}?status=active").json()["items"]] == ["active"]
     # The response can be edited and sent back.
@@ -105,3 +106,60 @@ def test_a_materialised_view_keeps_its_path() -> None:
     assert (error["pointer"], error["code"]) == ("/key", "key_taken")
     assert call(world, "GET", f"{PATH}/sales").json()["view"] == "sales"
     assert call(world, "GET", f"{PATH}/none").status_code == 404
+
+
+BY_DAY = "SELECT to_date(event_time) AS day, count(*) AS events FROM events GROUP BY to_date(event_time)"
+WATERMARK = "/incremental/watermark"
+OF_PROFILES = "SELECT to_date(updated_at) AS day FROM profiles"
+
+
+def test_an_incremental_view_has_a_column_of_the_day_and_runs_in_full_on_demand() -> None:
+    world = created(sql=BY_DAY, incremental={"column": "DAY"})
+    path, place = f"{PATH}/events_by_name", ("acme", "events_by_name")
+    found = call(world, "GET", path)
+    assert found.json()["incremental"] == {"column": "day", "watermark": "7d"}
+    assert call(world, "PUT", path, json=found.json(), headers={"If-Match": found.headers["ETag"]}).json()["version"] == 1
+    world.sql_views.queue_due()
+    assert incremental_of(world.sql_view_store.incremental[place]) == ("day", 7 * 86_400_000, False)
+    row = world.sql_view_store.rows[place]
+    world.sql_view_store.rows[place] = row._replace(state="active", days=3, late_rows=5)
+    last = call(world, "GET", path).json()["last_run"]
+    assert (last["days"], last["late_rows"]) == (3, 5)
+    assert call(world, "POST", f"{path}/run?full=true").status_code == 200
+    assert incremental_of(world.sql_view_store.incremental[place]) == ("day", 7 * 86_400_000, True)
+    changed = call(world, "PUT", path, json=BODY | {"sql": BY_DAY}).json()
+    assert (changed["version"], changed.get("incremental")) == (2, None)
+
+
+@pytest.mark.parametrize(
+    ("sql", "field", "expected"),
+    [
+        (BY_DAY, "day", [("/incremental", "wrong_type")]),
+        (BY_DAY, {"column": "days"}, [("/incremental/column", "unknown_column")]),
+        (BY_DAY, {"column": 5, "watermark": "7"}, [("/incremental/column", "wrong_type"), (WATERMARK, "bad_duration")]),
+        (BY_DAY, {"column": "day", "lookback": "1d"}, [("/incremental/lookback", "unknown_field")]),
+        (BY_DAY.replace("to_date(event_time) AS", "CAST(received_at AS DATE) AS"), {"column": "day"}, [("/sql", "bad_result")]),
+        (BY_DAY.replace("to_date(event_time) AS", "CAST(event_time AS STRING) AS"), {"column": "day"}, [("/sql", "bad_result")]),
+        (BY_DAY.replace("to_date(event_time) AS", "to_date(event_time, 'dd') AS"), {"column": "day"}, [("/sql", "bad_result")]),
+        (BY_DAY.replace("events FROM", "day FROM"), {"column": "day"}, [("/sql", "bad_result")]),
+        (BY_DAY.replace("GROUP", "WHERE event_time < :as_of GROUP"), {"column": "day"}, [("/sql", "bad_parameter")]),
+        (OF_PROFILES, {"column": "day"}, [("/sql", "bad_result"), ("/sql", "not_incremental")]),
+        ("SELECT day FROM (SELECT day(event_time) AS day FROM events)", {"column": "day"}, [("/sql", "bad_result")]),
+    ],
+)
+def test_an_incremental_view_is_refused_with_every_error(sql: str, field: object, expected: list[tuple[str, str]]) -> None:
+    answer = call(World(), "POST", PATH, json=BODY | {"sql": sql, "incremental": field})
+    assert answer.status_code == 422
+    assert sorted((error["pointer"], error["code"]) for error in answer.json()["errors"]) == expected
+
+
+@pytest.mark.parametrize(
+    "sql",
+    [
+        BY_DAY.replace("to_date(event_time) AS", "CAST(e.event_time AS DATE) AS").replace("FROM events", "FROM events e"),
+        "WITH own AS (SELECT to_date(event_time) AS day, name FROM events) SELECT o.day AS day, o.name FROM own o",
+        "SELECT day, n FROM (SELECT to_date(event_time) AS day, 1 AS n FROM events)",
+    ],
+)
+def test_a_column_of_the_day_is_computed_by_any_part(sql: str) -> None:
+    assert call(World(), "POST", PATH, json=BODY | {"sql": sql, "incremental": {"column": "day"}}).status_code == 201

@@ -13,6 +13,7 @@ from starling_cli.api_client import ApiRefused
 from starling_cli.app import REMOTE_COMMANDS, build_app
 from starling_cli.commands.remote import credentials, people, resources, segments
 from starling_local.errors import NotPossible
+from starling_rules.sql.incremental import incremental_of
 from tests.unit.api.calls import SEGMENT, call
 from tests.unit.api.memory import World
 from tests.unit.cli.api_in_memory import client, run
@@ -107,6 +108,20 @@ def test_a_webhook_gets_a_new_secret_and_a_target_is_disabled(starling: Starling
     assert printed(starling("webhooks", "rotate-secret", "crm"))["secret"].startswith("whsec_")
     assert printed(starling("targets", "disable", "mail"))["status"] == "disabled"
     assert printed(starling("targets", "enable", "mail"))["status"] == "active"
+
+
+def test_an_incremental_view_runs_now_and_in_full(starling: Starling, world: World) -> None:
+    sql = "SELECT to_date(event_time) AS day, count(*) AS n FROM events GROUP BY to_date(event_time)"
+    by_day = {**VIEW, "key": "by_day", "sql": sql, "incremental": {"column": "day"}}
+    assert printed(starling("views", "apply", "-", text=json.dumps(by_day)))["incremental"]["watermark"] == "7d"
+    found, place = [], ("acme", "by_day")
+    for words in ((), ("--full",)):
+        assert printed(starling("views", "run", "by_day", *words))["status"] == "waiting"
+        field = incremental_of(world.sql_view_store.incremental[place])
+        assert field is not None
+        found.append(field.full)
+        world.sql_view_store.rows[place] = world.sql_view_store.rows[place]._replace(state="active")
+    assert found == [False, True]
 
 
 def test_a_campaign_has_versions_and_a_dry_run_and_an_action_that_is_refused_has_its_reason(starling: Starling) -> None:

@@ -52,6 +52,11 @@ def is_key(key: object) -> bool:
     return isinstance(key, str) and _KEY.match(key) is not None
 
 
+def is_table(name: str) -> bool:
+    """Return whether a table of a statement is that of an event type."""
+    return name.startswith(PREFIX)
+
+
 def is_name(name: object) -> bool:
     """Return whether a value can be the name of a property."""
     return isinstance(name, str) and _NAME.match(name) is not None

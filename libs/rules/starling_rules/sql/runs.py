@@ -20,7 +20,10 @@ MAX_ATTEMPTS: Final = 3
 
 
 class ScheduledSql(NamedTuple):
-    """The statement of a definition in force, a computed trait or a view, with its schedule. `checks`: of its result, as JSON."""
+    """The statement of a definition in force, a computed trait or a view, with its schedule.
+
+    `checks`: of its result, as JSON; `incremental`: how a view is computed by the day, as JSON (`sql.incremental.stored`).
+    """
 
     workspace: str
     key: str
@@ -30,6 +33,7 @@ class ScheduledSql(NamedTuple):
     timezone: str
     archived: bool
     checks: str | None = None
+    incremental: str | None = None
 
 
 class Queued(NamedTuple):

@@ -67,7 +67,7 @@ def sql_errors(text: str, tables: Tables = TABLES, *, is_view: bool = False) -> 
     try:
         tokens = Spark().tokenize(text)
     except TokenError as error:
-        at = _Place.at(text, min(error.start or 0, len(text)))
+        at = Place.at(text, min(error.start or 0, len(text)))
         return [SqlError("bad_syntax", *at, "the text cannot be read", "close every quote and parenthesis")]
     errors = [*_token_errors(text, tokens)] or _parsed_errors(text, tables, is_view=is_view)
     return sorted(dict.fromkeys(errors), key=_order)[:_MOST_ERRORS]
@@ -75,7 +75,7 @@ def sql_errors(text: str, tables: Tables = TABLES, *, is_view: bool = False) -> 
 
 def tables_read(text: str) -> frozenset[str]:
     """Return the names of the tables that a statement reads, in lower case; none for a text that is no SELECT."""
-    tree = _query(text)
+    tree = parsed(text)
     if tree is None:
         return frozenset()
     parts = {one.alias.lower() for one in tree.find_all(exp.CTE)}
@@ -84,12 +84,13 @@ def tables_read(text: str) -> frozenset[str]:
 
 def result_columns(text: str) -> tuple[str, ...]:
     """Return the names of the columns of the result, in lower case; none for a text that is no SELECT, or names them by *."""
-    tree = _query(text)
+    tree = parsed(text)
     names = () if tree is None else tuple(name.lower() for name in tree.named_selects if name)
     return () if "*" in names else names
 
 
-def _query(text: str) -> exp.Query | None:
+def parsed(text: str) -> exp.Query | None:
+    """Return the syntax tree of a statement; None for a text that is no SELECT."""
     try:
         trees = Spark().parse(text)
     except (TokenError, ParseError, RecursionError):
@@ -111,16 +112,19 @@ def _parsed_errors(text: str, tables: Tables, *, is_view: bool) -> list[SqlError
     return [*_tree_errors(text, tree, tables, is_view=is_view)]
 
 
-class _Place(NamedTuple):
+class Place(NamedTuple):
+    """A place in a statement. Both numbers count from 1."""
+
     line: int
     column: int
 
     @classmethod
-    def at(cls, text: str, offset: int) -> "_Place":
+    def at(cls, text: str, offset: int) -> "Place":
+        """Return the place of a character."""
         return cls(text.count("\n", 0, offset) + 1, offset - text.rfind("\n", 0, offset))
 
     @classmethod
-    def of(cls, text: str, node: exp.Expr) -> "_Place":
+    def of(cls, text: str, node: exp.Expr) -> "Place":
         """Return the place of a node: that of its first part with one."""
         starts = [part.meta["start"] for part in node.walk() if "start" in part.meta]
         return cls.at(text, min(starts, default=0))
@@ -138,10 +142,10 @@ def _text_errors(text: str) -> list[SqlError]:
     for offset, character in enumerate(text):
         if character == "\\" or (not character.isprintable() and character not in "\n\r\t"):
             reason = "a backslash" if character == "\\" else f"the character U+{ord(character):04X}"
-            return [SqlError("bad_character", *_Place.at(text, offset), f"{reason} is not allowed", "text without it")]
+            return [SqlError("bad_character", *Place.at(text, offset), f"{reason} is not allowed", "text without it")]
     at = text.find("${")
     if at >= 0:
-        return [SqlError("bad_character", *_Place.at(text, at), "'${' is not allowed: it would name a variable", "text without it")]
+        return [SqlError("bad_character", *Place.at(text, at), "'${' is not allowed: it would name a variable", "text without it")]
     return []
 
 
@@ -150,11 +154,11 @@ def _token_errors(text: str, tokens: Sequence[Token]) -> Iterator[SqlError]:
         yield SqlError("too_complex", 1, 1, f"it has {len(tokens)} words and signs", f"at most {MAX_TOKENS}")
         return
     if tokens and tokens[0].token_type not in _FIRST:
-        yield SqlError("not_select", *_Place.at(text, tokens[0].start), "it is no SELECT", "one SELECT, or WITH and a SELECT")
+        yield SqlError("not_select", *Place.at(text, tokens[0].start), "it is no SELECT", "one SELECT, or WITH and a SELECT")
         return
     depth = 0
     for index, token in enumerate(tokens):
-        at = _Place.at(text, token.start)
+        at = Place.at(text, token.start)
         following = tokens[index + 1] if index + 1 < len(tokens) else None
         if token.comments or token.token_type is TokenType.HINT:
             yield SqlError("comment", *at, "there is a comment or a hint here", "the description or the name for comments")
@@ -179,7 +183,7 @@ def _is_known(token: Token) -> bool:
     return token.text[:1].isalnum() or token.text[:1] == "_" or token.text in _SIGNS
 
 
-def _call_errors(at: _Place, token: Token, before: Token | None) -> Iterator[SqlError]:
+def _call_errors(at: Place, token: Token, before: Token | None) -> Iterator[SqlError]:
     """Yield the error of a word before a parenthesis that is no permitted function."""
     name = token.text.lower()
     word = name.split()[-1] if name.split() else name  # of `GROUP BY`, which is one token
@@ -192,7 +196,7 @@ def _call_errors(at: _Place, token: Token, before: Token | None) -> Iterator[Sql
     yield _function_error(at, name)
 
 
-def _function_error(at: _Place, name: str) -> SqlError:
+def _function_error(at: Place, name: str) -> SqlError:
     instead = REPLACEMENTS.get(name)
     cure = instead if instead is not None else "one of " + ", ".join(sorted(FUNCTIONS))
     return SqlError("bad_function", *at, f"the function {name} is not allowed", cure)
@@ -216,7 +220,7 @@ def _tree_errors(text: str, tree: exp.Query, of: Tables, *, is_view: bool) -> It
     names = _Names(tree, of, is_view=is_view)
     joins = list(tree.find_all(exp.Join))
     if len(joins) > MAX_JOINS:
-        place = _Place.of(text, joins[MAX_JOINS])
+        place = Place.of(text, joins[MAX_JOINS])
         yield SqlError("too_complex", *place, f"it has {len(joins)} joins", f"at most {MAX_JOINS} joins")
     for node in tree.walk():
         yield from _one(text, node, names)
@@ -230,7 +234,7 @@ def _is_allowed(node: exp.Expr) -> bool:
 
 def _node_error(text: str, node: exp.Expr) -> SqlError:
     name = type(node).__name__
-    at = _Place.of(text, node)
+    at = Place.of(text, node)
     if isinstance(node, exp.Func):
         return _function_error(at, node.sql_name().lower())
     return SqlError("bad_syntax", *at, f"{SYNTAX.get(name, name)} is not allowed", "a SELECT with joins, conditions and groups")
@@ -270,23 +274,23 @@ def _one(text: str, node: exp.Expr, names: _Names) -> Iterator[SqlError]:
         case exp.Join():
             yield from _join_errors(text, node)
         case exp.Star() if not isinstance(node.parent, exp.Count):
-            at = _Place.of(text, node if "start" in node.meta else node.parent or node)
+            at = Place.of(text, node if "start" in node.meta else node.parent or node)
             yield SqlError("star", *at, "* stands for all columns", "the names of the columns")
         case exp.Placeholder() if node.name != AS_OF:
-            at = _Place.of(text, node.parent or node)
+            at = Place.of(text, node.parent or node)
             yield SqlError("bad_parameter", *at, f":{node.name} is no parameter", ":as_of, the time of the run")
         case exp.Alias() if not names.is_view and node.alias.lower() == RESULT[0] and not _is_user(node.this):
             cure = "the column user_id of a table, or coalesce of several"
-            yield SqlError("bad_result", *_Place.of(text, node), "user_id is computed, so it may be the id of no user", cure)
+            yield SqlError("bad_result", *Place.of(text, node), "user_id is computed, so it may be the id of no user", cure)
         case exp.With() if node.args.get("recursive"):
-            yield SqlError("bad_syntax", *_Place.of(text, node), "RECURSIVE is not allowed", "WITH without it")
+            yield SqlError("bad_syntax", *Place.of(text, node), "RECURSIVE is not allowed", "WITH without it")
         case exp.CTE() if node.alias.lower() in names.tables:
-            place = _Place.of(text, node.args["alias"])
+            place = Place.of(text, node.args["alias"])
             yield SqlError("bad_name", *place, f"{node.alias} is the name of a table", "another name for this part")
 
 
 def _table_errors(text: str, table: exp.Table, names: _Names) -> Iterator[SqlError]:
-    at, name = _Place.of(text, table), table.name.lower()
+    at, name = Place.of(text, table), table.name.lower()
     if table.args.get("db") is not None or not isinstance(table.this, exp.Identifier):
         yield SqlError("unknown_table", *at, "it names a catalog, a file or a function", "one of " + ", ".join(names.tables))
     elif name not in names.tables and name not in names.ctes:
@@ -294,7 +298,7 @@ def _table_errors(text: str, table: exp.Table, names: _Names) -> Iterator[SqlErr
 
 
 def _column_errors(text: str, column: exp.Column, names: _Names) -> Iterator[SqlError]:
-    at, name, qualifier = _Place.of(text, column), column.name.lower(), column.table.lower()
+    at, name, qualifier = Place.of(text, column), column.name.lower(), column.table.lower()
     if column.args.get("db") is not None or (qualifier and qualifier not in names.sources and qualifier not in names.derived):
         yield SqlError("unknown_column", *at, f"there is no table with the name {qualifier!r}", "the alias of a table in FROM")
         return
@@ -309,7 +313,7 @@ def _column_errors(text: str, column: exp.Column, names: _Names) -> Iterator[Sql
 
 
 def _join_errors(text: str, join: exp.Join) -> Iterator[SqlError]:
-    at = _Place.of(text, join.this)
+    at = Place.of(text, join.this)
     if join.kind not in _JOIN_KINDS or join.method:
         yield SqlError("cross_join", *at, f"the join is {join.method or join.kind}", "JOIN … ON with equal columns")
     elif not join.args.get("using") and not any(map(_is_equality, _conditions(join.args.get("on")))):
@@ -346,12 +350,12 @@ def _result_errors(text: str, tree: exp.Query) -> Iterator[SqlError]:
     if sorted(names) != sorted(RESULT):
         found = ", ".join(name or "one without a name" for name in names)
         cure = "SELECT … AS user_id, … AS value"
-        yield SqlError("bad_result", *_Place.of(text, tree), f"the columns of the result are {found}", cure)
+        yield SqlError("bad_result", *Place.of(text, tree), f"the columns of the result are {found}", cure)
 
 
 def _view_errors(text: str, tree: exp.Query) -> Iterator[SqlError]:
     names = [name.lower() for name in tree.named_selects]
-    at, cure = _Place.of(text, tree), "SELECT … AS name, with another name of letters, digits and _ for each column"
+    at, cure = Place.of(text, tree), "SELECT … AS name, with another name of letters, digits and _ for each column"
     if len(names) > MAX_COLUMNS:
         yield SqlError("too_complex", *at, f"the result has {len(names)} columns", f"at most {MAX_COLUMNS} columns")
     for place, name in enumerate(names):

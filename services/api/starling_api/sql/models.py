@@ -9,6 +9,9 @@ from starling_api.http.openapi.models import COMPONENT, INSTANT, DefinitionModel
 ResultCheck = Annotated[dict[str, Any], Field(json_schema_extra={COMPONENT: "ResultCheck"})]
 
 
+Incremental = Annotated[dict[str, Any], Field(json_schema_extra={COMPONENT: "Incremental"})]
+
+
 class CheckOutcomeModel(BaseModel):
     """The outcome of one check of the result of a statement in SQL."""
 
@@ -47,6 +50,8 @@ class ViewRunModel(CheckedRunModel):
     as_of: str | None = Field(description=f"{INSTANT}: the value of `:as_of`")
     ended_at: str | None = Field(description=INSTANT)
     rows: int | None = Field(description="Rows of the table, or events checked")
+    days: int | None = Field(default=None, description="Days that an incremental view computed; null: all")
+    late_rows: int | None = Field(default=None, description="Late events of an incremental view, which wait for the next day")
     scanned_bytes: int | None = Field(description="Estimate of the bytes of the tables that it reads")
     message: str | None = Field(description="Why it is refused, failed or waits")
 
@@ -60,6 +65,7 @@ class ViewModel(DefinitionModel):
     sql: str = Field(description="One SELECT with a name for each column")
     schedule: str = Field(description="Times at which the SQL runs, in five fields of cron")
     checks: list[ResultCheck] | None = Field(default=None, description="Checks of the result")
+    incremental: Incremental | None = None
     last_run: ViewRunModel
     next_run_at: str | None = Field(description=f"{INSTANT}: the next time of the schedule")
     status: Literal["waiting", "running", "active", "refused", "failed", "archived"] = Field(

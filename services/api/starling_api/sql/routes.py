@@ -2,7 +2,7 @@
 
 from typing import Annotated, Any, Final
 
-from fastapi import APIRouter, Depends, Response
+from fastapi import APIRouter, Depends, Query, Response
 
 from starling_api.definitions.kinds.kinds import TRAITS, VIEWS
 from starling_api.definitions.models import MODELS
@@ -39,11 +39,17 @@ def run_computed_trait(
     summary="Run a view in SQL now",
     responses={200: {"model": MODELS[VIEWS.name]}, **problems(404, 409, 422)},
 )
-def run_view(key: str, services: UsedServices, write: Annotated[Write, Depends(unversioned_write_by(Role.EDITOR))]) -> Response:
+def run_view(
+    key: str,
+    services: UsedServices,
+    write: Annotated[Write, Depends(unversioned_write_by(Role.EDITOR))],
+    *,
+    full: Annotated[bool, Query(description="Compute all days of an incremental view")] = False,
+) -> Response:
     """The Spark job `sql_traits` begins the run soon. A view whose run waits or runs gets no second one. The schedule goes on."""
 
     def act() -> Stored:
-        definition = services.sql_views.run(write.author.workspace, key, dry_run=write.dry_run)
+        definition = services.sql_views.run(write.author.workspace, key, full=full, dry_run=write.dry_run)
         return Stored(200, to_json(services.queries.document(VIEWS, write.author.workspace, definition)), None)
 
     return answered(services, write, act)

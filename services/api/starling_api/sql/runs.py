@@ -9,12 +9,13 @@ from typing import Any, Final, NamedTuple, Protocol
 from starling_api.definitions.definition import Definition
 from starling_api.definitions.event_types import checked_statement
 from starling_api.definitions.kinds.kind import Kind
-from starling_api.definitions.kinds.kinds import EVENT_TYPES, TRAITS
+from starling_api.definitions.kinds.kinds import EVENT_TYPES, TRAITS, VIEWS
 from starling_api.definitions.statements import is_runnable, is_sql
 from starling_api.http.errors import Archived, BadRequest, NotFound
 from starling_api.ports import InForce
 from starling_common.cassandra.read_models import ARCHIVED
 from starling_common.time.instants import format_instant
+from starling_rules.sql.incremental import FIELD, stored
 from starling_rules.sql.runs import RUNNING, UNFINISHED, WAITING, Queued, ScheduledSql, is_due, run_id
 from starling_rules.sql.schedule import next_run_ms
 
@@ -29,6 +30,7 @@ class RunRow(NamedTuple):
     `state`, `message`: of the newest run. The other fields are those of the last run that got so far: `as_of_ms`, its time, and
     once the statement was executed `users`, of a view the number of rows, and `scanned_bytes`; at its end `published`, the number
     of changed values. `checks`: those of the newest run, as JSON; `check_results`: their outcome in the last run that came to them.
+    `days`, `late_rows`: of an incremental view, the number of days that it computed, None for all, and late events that wait.
     """
 
     workspace: str
@@ -45,6 +47,8 @@ class RunRow(NamedTuple):
     message: str | None = None
     checks: str | None = None
     check_results: str | None = None
+    days: int | None = None
+    late_rows: int | None = None
 
     @property
     def queued(self) -> Queued:
@@ -115,8 +119,10 @@ class SqlRuns:
             if not one["passed"]
         )
 
-    def run(self, workspace: str, key: str, *, dry_run: bool = False) -> Definition:
+    def run(self, workspace: str, key: str, *, full: bool = False, dry_run: bool = False) -> Definition:
         """Queue a run now and return the definition. A run that waits or runs is not queued again.
+
+        `full`: a view that is incremental computes all days.
 
         Raises: NotFound, Archived, BadRequest (`not_sql`).
         """
@@ -129,7 +135,7 @@ class SqlRuns:
             raise BadRequest("not_sql", f"{key!r} is a measure of events, which is always up to date: only SQL traits have runs")
         before = next((row for row in self.store.of(workspace) if row.key == key), None)
         if not dry_run and (before is None or before.state not in UNFINISHED):
-            (trait,) = _in_sql(self.kind, workspace, [found])
+            (trait,) = _in_sql(self.kind, workspace, [found], full=full)
             self._queue(trait, before, self.now_ms())
         return found
 
@@ -166,10 +172,12 @@ class SqlRuns:
         """Return the newest run as it is shown; without one its fields are null."""
         found = row or _NONE
         result = {"rows": found.users} if self.kind is not TRAITS else {"users": found.users, "published": found.published}
+        by_day = {"days": found.days, "late_rows": found.late_rows} if self.kind is VIEWS else {}
         return {
             "as_of": None if found.as_of_ms is None else format_instant(found.as_of_ms),
             "ended_at": None if found.ended_at_ms is None else format_instant(found.ended_at_ms),
             **result,
+            **by_day,
             "scanned_bytes": found.scanned_bytes,
             "message": found.message,
             **_checked(found),
@@ -191,7 +199,7 @@ def _newest(row: RunRow | None, statement: ScheduledSql) -> Queued | None:
     return row.queued
 
 
-def _in_sql(kind: Kind, workspace: str, definitions: Sequence[Definition]) -> list[ScheduledSql]:
+def _in_sql(kind: Kind, workspace: str, definitions: Sequence[Definition], *, full: bool = False) -> list[ScheduledSql]:
     if kind is EVENT_TYPES:
         return [_of_event_type(workspace, one) for one in definitions]
     return [
@@ -204,6 +212,7 @@ def _in_sql(kind: Kind, workspace: str, definitions: Sequence[Definition]) -> li
             one.document.get("timezone") or "UTC",
             one.status == ARCHIVED,
             json.dumps(one.document["checks"]) if one.document.get("checks") else None,
+            stored(one.document.get(FIELD), full=full),
         )
         for one in definitions
         if is_sql(one.document) and is_runnable(one.document)

@@ -19,6 +19,8 @@ from starling_rules.sql.checks import (
 )
 from starling_rules.sql.event_types import KEY_PATTERN as EVENT_TYPE_KEY
 from starling_rules.sql.event_types import MAX_PROPERTIES, NAME_PATTERN, TYPES
+from starling_rules.sql.incremental import COLUMN, WATERMARK
+from starling_rules.sql.incremental import FIELD as INCREMENTAL
 from starling_rules.sql.schedule import MAX_CHARACTERS as MAX_SCHEDULE_CHARACTERS
 from starling_rules.sql.statement import MAX_CHARACTERS
 from starling_rules.sql.tables import TABLES
@@ -32,6 +34,10 @@ SCHEDULED: Final[dict[str, Schema]] = {
         "maxLength": MAX_SCHEDULE_CHARACTERS,
         "description": "Minute, hour, day, month and weekday of cron",
     },
+    "CheckSeverity": {
+        "enum": [*SEVERITIES, None],
+        "description": "error, the default: the result before stays if the check fails; warning: the result is published",
+    },
     "Checks": {
         "type": ["array", "null"],
         "maxItems": MAX_CHECKS,
@@ -40,7 +46,7 @@ SCHEDULED: Final[dict[str, Schema]] = {
     },
 }
 """Components of the bodies with checks: computed traits and views in SQL, and event types."""
-_CHECKING: Final[dict[str, Schema]] = {name.lower(): {"$ref": f"{COMPONENTS}{name}"} for name in SCHEDULED}
+_CHECKING: Final[dict[str, Schema]] = {name.lower(): {"$ref": f"{COMPONENTS}{name}"} for name in ("Timezone", "Schedule", "Checks")}
 _EVENT_TYPE: Final[dict[str, Schema]] = {
     "key": {"type": "string", "pattern": EVENT_TYPE_KEY, "description": "In SQL the table is event_ and the key"},
     "event": {"type": "string", "minLength": 1, "maxLength": MAX_EVENT_BYTES, "description": "Name of the event; it never changes"},
@@ -106,10 +112,22 @@ def sql_trait_schema() -> Schema:
 
 
 def _view() -> dict[str, Schema]:
-    own = dict(sql_trait_schema()["properties"])
+    own = dict(sql_trait_schema()["properties"]) | {INCREMENTAL: {"$ref": f"{COMPONENTS}Incremental"}}
     sql = own["sql"] | {"description": "One SELECT with a name for each column, over the tables " + ", ".join(TABLES)}
     key = {"type": "string", "pattern": EVENT_TYPE_KEY, "description": "Name of the table"}
     return own | {"key": key, "sql": sql, "description": {"type": ["string", "null"]}, **label_schemas()}
+
+
+def incremental_schema() -> Schema:
+    """Return the schema of the field `incremental` of a view."""
+    watermark: Schema = {
+        "type": ["string", "null"],
+        "pattern": DURATION_PATTERN,
+        "description": "Days that are older wait for the next day; default 7d",
+    }
+    column: Schema = {"type": "string", "pattern": COLUMN_PATTERN, "description": "to_date(event_time) in the result"}
+    fields = _object({COLUMN: column, WATERMARK: watermark}, [COLUMN])
+    return fields | {"type": ["object", "null"], "description": "A run replaces the rows of the days that have new events"}
 
 
 def check_schema() -> Schema:
@@ -126,10 +144,7 @@ def check_schema() -> Schema:
         VOLUME: _object({"min": count, "max": count, "change_percent": percent}, []),
         FRESHNESS: _object({"column": column, "within": duration}, ["column", "within"]),
     }
-    severity: Schema = {
-        "enum": [*SEVERITIES, None],
-        "description": "error, the default: the result before stays if the check fails; warning: the result is published",
-    }
+    severity: Schema = {"$ref": f"{COMPONENTS}CheckSeverity"}
     return {
         "description": "One check of the result of a statement in SQL",
         "anyOf": [_object({rule: schema, "severity": severity}, [rule]) for rule, schema in rules.items()],

@@ -11,12 +11,12 @@ _COLUMNS: Final = ", ".join(RunRow._fields)
 _EVERY: Final = f"SELECT {_COLUMNS} FROM {{ks}}.TABLE"  # noqa: S608 - the names of our columns
 _OF: Final = f"{_EVERY} WHERE workspace = ?"
 _FIRST: Final = (
-    "INSERT INTO {ks}.TABLE (workspace, key, version, sql, timezone, archived, checks, check_results, state, run, queued_at_ms, "
-    "attempts) VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, 0) IF NOT EXISTS"
+    "INSERT INTO {ks}.TABLE (workspace, key, version, sql, timezone, archived, checks, check_results, incremental, state, run, "
+    "queued_at_ms, attempts) VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, 0) IF NOT EXISTS"
 )
 _NEXT: Final = (
-    "UPDATE {ks}.TABLE SET version = ?, sql = ?, timezone = ?, archived = ?, checks = ?, check_results = ?, state = ?, run = ?, "
-    "queued_at_ms = ?, attempts = 0, computed_at_ms = null, message = null WHERE workspace = ? AND key = ? "
+    "UPDATE {ks}.TABLE SET version = ?, sql = ?, timezone = ?, archived = ?, checks = ?, check_results = ?, incremental = ?, "
+    "state = ?, run = ?, queued_at_ms = ?, attempts = 0, computed_at_ms = null, message = null WHERE workspace = ? AND key = ? "
     "IF state = ? AND queued_at_ms = ?"
 )
 
@@ -43,8 +43,8 @@ class CassandraRuns:
         """Queue a run; return False if the newest run is not `before` any more."""
         # The results of checks stay until those of this run replace them, unless it has none.
         results = None if before is None or statement.checks is None else before.check_results
-        checked = (statement.checks, results)
-        values = (statement.version, statement.sql, statement.timezone, statement.archived, *checked, WAITING, run, now_ms)
+        kept = (statement.checks, results, statement.incremental)
+        values = (statement.version, statement.sql, statement.timezone, statement.archived, *kept, WAITING, run, now_ms)
         if before is None:
             return self._database.write_if(self._first, (statement.workspace, statement.key, *values))
         own = (statement.workspace, statement.key, before.state, before.queued_at_ms)

@@ -1,12 +1,13 @@
 """Adapter: the result of a run of an event type: nothing but the outcome of its checks."""
 
-from collections.abc import Callable, Iterable
+from collections.abc import Iterable
 
 from pyspark.sql import DataFrame
 
 from starling_common.cassandra.read_models import EVENT_TYPE
 from starling_spark.jobs.sql_traits.checks.quality import TABLE
-from starling_spark.jobs.sql_traits.store import Run, Stored
+from starling_spark.jobs.sql_traits.days import Plan
+from starling_spark.jobs.sql_traits.store import Check, Run, Stored
 from starling_spark.lakehouse.iceberg import Lake
 from starling_spark.lakehouse.lineage import table_datasets
 from starling_spark.lineage.datasets import Dataset
@@ -20,10 +21,10 @@ class CheckedEvents:
     def __init__(self, lake: Lake) -> None:
         self._lake = lake
 
-    def write(self, run: Run, statement: DataFrame, check: Callable[[int], None]) -> Stored:  # noqa: ARG002 - of results
+    def write(self, run: Run, statement: DataFrame, check: Check, plan: Plan | None) -> Stored:  # noqa: ARG002 - of results
         """Check the events of a statement. Shape: `statement` is stored, so that it is executed once."""
         count = statement.count()
-        check(count)
+        check(statement, count)
         return Stored(count, None)
 
     def forget(self, run: Run, *kept: str) -> None:

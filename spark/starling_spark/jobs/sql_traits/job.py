@@ -1,13 +1,14 @@
 """Edge: performs the runs that wait, one after another: pins the lake, executes the statement, and publishes what has changed.
 
 The rows of a run of a trait are complete in the lake before the first value is published. So a run that is killed goes on where it
-was: it either executes the statement again, or publishes the same values with the same ids. The run of a view replaces its table.
+was: it either executes the statement again, or publishes the same values with the same ids. The run of a view replaces its table,
+or of an incremental one the rows of the days with new events.
 The checks of a definition are evaluated on the result before it is published; the run of an event type has nothing but checks.
 """
 
 import threading
 from collections import Counter
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from datetime import UTC, datetime
@@ -25,22 +26,24 @@ from starling_common.settings import Clock
 from starling_common.telemetry.logs import log
 from starling_common.time.instants import wall_clock_ms
 from starling_rules.sql.event_types import with_event_types
+from starling_rules.sql.incremental import incremental_of
 from starling_rules.sql.runs import ACTIVE, FAILED, MAX_ATTEMPTS, REFUSED, WAITING
 from starling_rules.sql.statement import AS_OF, sql_errors, tables_read
-from starling_rules.sql.tables import PRODUCTS
+from starling_rules.sql.tables import EVENTS, PRODUCTS
 from starling_spark.jobs.sql_traits.checks.checking import CheckFailed, Checking
 from starling_spark.jobs.sql_traits.checks.quality import QualityResults
+from starling_spark.jobs.sql_traits.days import SUMMARY, Asked, Plan, digest, planned
 from starling_spark.jobs.sql_traits.event_types import CheckedEvents
 from starling_spark.jobs.sql_traits.plan import PlanRefused, check_plan, scanned_bytes
 from starling_spark.jobs.sql_traits.products import Listing, Products
 from starling_spark.jobs.sql_traits.results import Results, Target
-from starling_spark.jobs.sql_traits.store import Computed, Run, RunStore, Stored
+from starling_spark.jobs.sql_traits.store import Check, Computed, Run, RunStore, Stored
 from starling_spark.jobs.sql_traits.tables import SOURCES, NoTables, as_of_ms, pinned_tables, sources_of
 from starling_spark.jobs.sql_traits.values import ResultRefused
-from starling_spark.jobs.sql_traits.views import ViewTables
+from starling_spark.jobs.sql_traits.views import ViewTables, view_lake
 from starling_spark.lakehouse.iceberg import Lake
 from starling_spark.lakehouse.lineage import table_datasets
-from starling_spark.lakehouse.pinned import Pinning, pinned
+from starling_spark.lakehouse.pinned import PinnedLake, Pinning, pinned
 from starling_spark.lineage.datasets import Dataset, Flow
 from starling_spark.lineage.runs import OFF, JobName, Lineage, RunLineage
 from starling_spark.session.failures import first_cause
@@ -95,10 +98,10 @@ class Output(Protocol):
 
     kind: str
 
-    def write(self, run: Run, statement: DataFrame, check: Callable[[int], None]) -> Stored:
-        """Store the result of a run in one commit. `check` is called with its number of rows before it is published.
+    def write(self, run: Run, statement: DataFrame, check: Check, plan: Plan | None) -> Stored:
+        """Store the result of a run in one commit. `check` is called before it is published.
 
-        Raises: ResultRefused, and the errors of Spark and of `check`.
+        `plan`: of a view that is incremental. Raises: ResultRefused, and the errors of Spark and of `check`.
         """
 
     def forget(self, run: Run, *kept: str) -> None:
@@ -246,14 +249,15 @@ class SqlTraitJob:
                 sources = sources_of(read, used)
                 lineage.knows(lambda: Flow(table_datasets(lake, *sources), ()))
                 at_ms = as_of_ms(tables, self._place.clock)
-                for name, rows in tables.items():
-                    rows.createOrReplaceTempView(name)
-                statement = session.sql(run.sql, {AS_OF: datetime.fromtimestamp(at_ms / 1000, UTC)})
+                statement = _statement(session, run, tables, at_ms)
+                plan = self._plan(lake, run, statement, None if EVENTS in read else [one.event for one in used], at_ms)
+                if plan is not None:
+                    statement = _statement(session, run, pinned_tables(lake, run.workspace, used, plan), at_ms)
                 scanned = self._checked(statement)
                 checking.refuse_misfits(statement)
                 # Rows that are read more than once are stored, so that the statement is executed once.
                 with self._time_limit(), _on_disk(statement, wanted=output.kind == VIEW or checking.is_needed):
-                    stored = output.write(run, statement, partial(checking.check, statement, at_ms))
+                    stored = output.write(run, statement, partial(checking.check, at_ms), plan)
         except (AnalysisException, ParseException, PlanRefused, ResultRefused) as error:
             raise NotRun(REFUSED, _place(error, run.sql) + first_cause(error)) from error
         except CheckFailed as error:
@@ -265,7 +269,18 @@ class SqlTraitJob:
         lineage.knows(lambda: Flow((), tuple(output.datasets(run, stored.rows))))
         if stored.problem is not None:
             raise NotRun(REFUSED, stored.problem)
-        return Computed(at_ms, wall_clock_ms(), stored.rows, scanned)
+        by_day = () if plan is None else (None if plan.days is None else len(plan.days), plan.late_rows)
+        return Computed(at_ms, wall_clock_ms(), stored.rows, scanned, *by_day)
+
+    def _plan(self, lake: PinnedLake, run: Run, statement: DataFrame, names: Sequence[str] | None, at_ms: int) -> Plan | None:
+        """Return the days that a run of an incremental view computes; None for another definition. `names`: of the events."""
+        incremental = incremental_of(run.incremental)
+        if incremental is None:
+            return None
+        defined = digest(run.sql, statement.schema, run.timezone, incremental.column)
+        before = view_lake(lake.spark, run.workspace).summary(run.key, SUMMARY)
+        with self._time_limit():
+            return planned(lake, incremental, before, Asked(run.workspace, names, defined, at_ms, self._place.clock))
 
     def _session(self, run: Run) -> SparkSession:
         session = self._spark.newSession()
@@ -332,6 +347,12 @@ def _on_disk(rows: DataFrame, *, wanted: bool) -> Iterator[None]:
         yield
     finally:
         rows.unpersist()
+
+
+def _statement(session: SparkSession, run: Run, tables: Mapping[str, DataFrame], at_ms: int) -> DataFrame:
+    for name, rows in tables.items():
+        rows.createOrReplaceTempView(name)
+    return session.sql(run.sql, {AS_OF: datetime.fromtimestamp(at_ms / 1000, UTC)})
 
 
 def _job_of(run: Run, output: Output) -> JobName:

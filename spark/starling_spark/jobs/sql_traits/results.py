@@ -10,7 +10,8 @@ from starling_common.cassandra.read_models import COMPUTED_TRAIT
 from starling_common.time.instants import wall_clock_ms
 from starling_common.values import deterministic_id, record_key
 from starling_rules.sql.runs import PRODUCED_BY
-from starling_spark.jobs.sql_traits.store import Run, Stored
+from starling_spark.jobs.sql_traits.days import Plan
+from starling_spark.jobs.sql_traits.store import Check, Run, Stored
 from starling_spark.jobs.sql_traits.values import USER, VALUE, changed, json_values
 from starling_spark.kafka.codec import Wire
 from starling_spark.kafka.sinks import OUTPUT, Letters, publish
@@ -48,7 +49,7 @@ class Results:
         self._orphan_hours = orphan_hours
         lake.ensure(TABLE, _COLUMNS, _PLACE, ())
 
-    def write(self, run: Run, statement: DataFrame, check: Callable[[int], None]) -> Stored:
+    def write(self, run: Run, statement: DataFrame, check: Check, plan: Plan | None) -> Stored:  # noqa: ARG002 - of views
         """Store the values of a run in one commit. `check` raises if they must not be published.
 
         Shape: `user_id`, `value`, also of another session. Raises: ResultRefused.
@@ -59,7 +60,7 @@ class Results:
         values.select(*columns, USER, VALUE).writeTo(self._lake.name(TABLE)).append()
         stored = self._checked(run)
         if stored.problem is None:
-            check(stored.rows)
+            check(statement, stored.rows)
         return stored
 
     def rows(self, run: Run, of: str) -> DataFrame:

@@ -4,7 +4,10 @@ Every method may raise DatabaseUnavailable.
 """
 
 import json
-from typing import Final, NamedTuple
+from collections.abc import Callable
+from typing import Final, NamedTuple, TypeAlias
+
+from pyspark.sql import DataFrame
 
 from starling_common.cassandra.database import Database
 from starling_common.cassandra.read_models import ARCHIVED, EVENT_TYPE
@@ -19,7 +22,7 @@ class Run(NamedTuple):
     `run`: its id; `attempts`: how often the job has begun it; `result`: the id of the last complete run.
     `as_of_ms`: the value of `:as_of`; `computed_at_ms`: when the rows of this run were complete in the lake, None before.
     `users`: the number of rows of the last complete run, of a trait that of users, of an event type that of
-    events; `checks`: of the result, as JSON.
+    events; `checks`: of the result, as JSON; `incremental`: of a view, as JSON (`starling_rules.sql.incremental`).
     """
 
     workspace: str
@@ -37,15 +40,21 @@ class Run(NamedTuple):
     result: str | None = None
     users: int | None = None
     checks: str | None = None
+    incremental: str | None = None
 
 
 class Computed(NamedTuple):
-    """What the statement returned. Units: epoch ms; `rows`: of a trait, users; `scanned_bytes`: the estimate of its plan."""
+    """What the statement returned. Units: epoch ms; `rows`: of a trait, users; `scanned_bytes`: the estimate of its plan.
+
+    `days`: of a view that is incremental, the number of days computed, None: all; `late_rows`: the events of days that wait.
+    """
 
     as_of_ms: int
     computed_at_ms: int
     rows: int
     scanned_bytes: int
+    days: int | None = None
+    late_rows: int | None = None
 
 
 class Stored(NamedTuple):
@@ -54,6 +63,9 @@ class Stored(NamedTuple):
     rows: int
     problem: str | None
 
+
+Check: TypeAlias = Callable[[DataFrame, int], None]
+"""Called with the rows of a result before they are published, and their number; raises if they must not be."""
 
 TRAITS: Final = "sql_traits"
 VIEWS: Final = "sql_views"
@@ -65,7 +77,10 @@ _ALL: Final = f"SELECT {_COLUMNS} FROM {{ks}}.TABLE"  # noqa: S608 - the names o
 _EVENT_TYPES: Final = "SELECT status, document FROM {ks}.definitions WHERE workspace = ? AND kind = ?"
 _OWN: Final = "WHERE workspace = ? AND key = ? IF run = ?"
 _BEGIN: Final = f"UPDATE {{ks}}.TABLE SET state = ?, attempts = ? {_OWN} AND state IN (?, ?)"  # noqa: S608 - as above
-_COMPUTED: Final = f"UPDATE {{ks}}.TABLE SET as_of_ms = ?, computed_at_ms = ?, users = ?, scanned_bytes = ? {_OWN}"  # noqa: S608 - as above
+_COMPUTED: Final = (
+    "UPDATE {ks}.TABLE SET as_of_ms = ?, computed_at_ms = ?, users = ?, scanned_bytes = ?, days = ?, late_rows = ? "
+    "WHERE workspace = ? AND key = ? IF run = ?"
+)
 _PUBLISHED: Final = (
     "UPDATE {ks}.TABLE SET state = ?, result = ?, published = ?, ended_at_ms = ?, message = null "
     "WHERE workspace = ? AND key = ? IF run = ?"

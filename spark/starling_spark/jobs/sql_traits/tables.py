@@ -10,6 +10,7 @@ from starling_common.time.instants import wall_clock_ms
 from starling_rules.sql.event_types import COLUMNS, EventType
 from starling_rules.sql.tables import ACCOUNTS, EVENTS, MEMBERSHIP_CHANGES, PRODUCTS, PROFILES, TABLES
 from starling_spark.jobs.sql_traits import products
+from starling_spark.jobs.sql_traits.days import Plan
 from starling_spark.jobs.sql_traits.typed import typed
 from starling_spark.lakehouse.iceberg import Lake
 from starling_spark.lakehouse.in_force import event_rows
@@ -28,17 +29,19 @@ class NoTables(Exception):
     """The lake lacks a table; the text names it and the cure."""
 
 
-def pinned_tables(lake: PinnedLake, workspace: str, event_types: Iterable[EventType] = ()) -> Mapping[str, DataFrame]:
+def pinned_tables(
+    lake: PinnedLake, workspace: str, event_types: Iterable[EventType] = (), plan: Plan | None = None
+) -> Mapping[str, DataFrame]:
     """Return the tables of a workspace as of now: later commits do not change them. Raises: NoTables.
 
-    `event_types`: those whose tables are returned too.
+    `event_types`: those whose tables are returned too; `plan`: only the events of its days are.
     """
     missing = [table for table in SOURCES.values() if not lake.exists(table)]
     if missing:
         raise NoTables(f"the lake has no table {missing[0]} yet: start the job `lake`")
-    changes = _events(lake, SOURCES[PROFILES], workspace)
+    changes, events = (_events(lake, SOURCES[name], workspace) for name in (PROFILES, EVENTS))
     found = {
-        EVENTS: _events(lake, SOURCES[EVENTS], workspace),
+        EVENTS: events if plan is None else plan.of_days(events),
         PROFILES: _newest(changes),
         ACCOUNTS: _accounts(changes),
         **{name: lake.rows(SOURCES[name]).where(_is_in(workspace)) for name in (MEMBERSHIP_CHANGES, PRODUCTS)},

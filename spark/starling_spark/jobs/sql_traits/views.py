@@ -1,13 +1,15 @@
-"""Adapter: the result of a view as a table of the lake, which each run replaces as a whole."""
+"""Adapter: the result of a view as a table of the lake. Each run replaces it as a whole, or the rows of some days."""
 
-from collections.abc import Callable, Iterable
+from collections.abc import Iterable
 from typing import Final
 
-from pyspark.sql import DataFrame, SparkSession
+import msgspec
+from pyspark.sql import DataFrame, SparkSession, functions
 
 from starling_common.cassandra.read_models import VIEW
 from starling_common.time.instants import wall_clock_ms
-from starling_spark.jobs.sql_traits.store import Run, Stored
+from starling_spark.jobs.sql_traits.days import SUMMARY, Plan, check_days
+from starling_spark.jobs.sql_traits.store import Check, Run, Stored
 from starling_spark.lakehouse.iceberg import Lake
 from starling_spark.lakehouse.lineage import table_datasets
 from starling_spark.lineage.datasets import Dataset
@@ -30,18 +32,29 @@ class ViewTables:
         self._orphan_hours = orphan_hours
         self._written: dict[tuple[str, str], Lake] = {}
 
-    def write(self, run: Run, statement: DataFrame, check: Callable[[int], None]) -> Stored:
-        """Replace the table by the rows of a statement in one commit, unless they are too many or `check` raises.
+    def write(self, run: Run, statement: DataFrame, check: Check, plan: Plan | None) -> Stored:
+        """Replace the table, or its days of a plan, by the rows of a statement in one commit.
 
-        Shape: `statement` is stored, so that it is executed once: the number of rows is known before a reader sees them.
+        Nothing is replaced if the rows of the table were too many, or if `check` raises. Shape: `statement` is stored, so that it
+        is executed once: the number of rows is known before a reader sees them. Raises: ResultRefused.
         """
-        count = statement.count()
+        lake = view_lake(statement.sparkSession, run.workspace)
+        if plan is not None:
+            check_days(statement, plan)
+        rows = statement if plan is None or plan.days is None else _with_kept(lake.rows(run.key), statement, plan)
+        count = rows.count()
         if count > self._most_rows:
             return Stored(count, f"the result has {count} rows, and at most {self._most_rows} are allowed: narrow it")
-        check(count)
-        lake = view_lake(self._spark, run.workspace)
-        lake.put(run.key, statement)
-        self._written[run.workspace, run.key] = lake
+        check(rows, count)
+        if plan is None:
+            lake.put(run.key, statement)
+        else:
+            summary = {SUMMARY: msgspec.json.encode(plan.progress).decode()}
+            if plan.days is None:
+                lake.put(run.key, statement, plan.column, summary)
+            else:
+                lake.put_values(run.key, statement, plan.column, plan.days, summary)
+        self._written[run.workspace, run.key] = view_lake(self._spark, run.workspace)
         return Stored(count, None)
 
     def forget(self, run: Run, *kept: str) -> None:
@@ -64,9 +77,15 @@ class ViewTables:
         """Delete the former rows of the written tables, and the files that a killed process left."""
         now_ms = wall_clock_ms()
         before_ms, orphans_ms = (int(now_ms - hours * _HOUR_MS) for hours in (self._keep_hours, self._orphan_hours))
-        for (_, key), lake in self._written.items():
+        written, self._written = self._written, {}
+        for (_, key), lake in written.items():
             lake.call("expire_snapshots", key, f"older_than => timestamp_millis({before_ms}), retain_last => 1")
             lake.call("remove_orphan_files", key, f"older_than => timestamp_millis({orphans_ms})")
+
+
+def _with_kept(table: DataFrame, computed: DataFrame, plan: Plan) -> DataFrame:
+    """Return the rows of the table after a run of some days."""
+    return table.where(~functions.col(plan.column).isin(list(plan.days or ()))).unionByName(computed)
 
 
 def view_lake(spark: SparkSession, workspace: str) -> Lake:

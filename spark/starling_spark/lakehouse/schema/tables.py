@@ -78,6 +78,9 @@ PROPERTIES: Final[Mapping[str, str]] = MappingProxyType(
 )
 """Iceberg's table properties."""
 
+ONE_BY_ONE: Final[Mapping[str, str]] = MappingProxyType({"write.distribution-mode": "hash", "write.spark.fanout.enabled": "false"})
+"""The properties of tables whose batches have many partitions. A task that has a writer for each of them runs out of memory."""
+
 TABLES: Final = (
     LakeTable("ingest_items", INGEST_TOPICS, "IngestReceived", "kind", ("received_at",), CALL),
     LakeTable("behaviour_events", (BEHAVIOUR,), "BehaviourEvent", "kind", ("name", "event_time")),

@@ -59,7 +59,7 @@ VIEWS: Final = Resource(
     "views",
     "view",
     ("key", "version", "status", "next_run_at", "name"),
-    {"run": "Run a view in SQL now, outside its schedule. A run that waits or runs already is not repeated."},
+    {},
 )
 
 
@@ -108,6 +108,16 @@ webhooks_app: Final = resource_app(WEBHOOKS)
 targets_app: Final = resource_app(TARGETS)
 campaigns_app: Final = resource_app(CAMPAIGNS)
 views_app: Final = resource_app(VIEWS)
+
+
+@views_app.command("run")
+def run_view(
+    key: Key,
+    full: Annotated[bool, typer.Option("--full", help="Compute all days of an incremental view.")] = False,
+    data_dir: DataDir = None,
+) -> None:
+    """Run a view in SQL now, outside its schedule. A run that waits or runs already is not repeated."""
+    print_document(api_at(data_dir).act("views", key, "run", params={"full": "true"} if full else None))
 
 
 @campaigns_app.command("versions")

@@ -70,7 +70,7 @@ TARGETS: Final = Kind(
 )
 POLICIES: Final = Kind(POLICY, "policy", DELIVERY_DEFINITIONS, POLICY_FIELDS, read_policy)
 LISTS: Final = Kind(LIST, LIST_TITLE, LIST_DEFINITIONS, frozenset(), read_list)
-VIEWS: Final = Kind(VIEW, VIEW_TITLE, LAKE_DEFINITIONS, frozenset({"sql", "timezone", "checks"}), read_view)
+VIEWS: Final = Kind(VIEW, VIEW_TITLE, LAKE_DEFINITIONS, frozenset({"sql", "timezone", "checks", "incremental"}), read_view)
 EVENT_TYPES: Final = Kind(
     EVENT_TYPE,
     EVENT_TYPE_TITLE,

@@ -11,7 +11,7 @@ from starling_api.imports.schema import import_bodies
 from starling_api.lists.schema import list_body, members_body
 from starling_api.messages.schema import message_bodies
 from starling_api.policy.schema import policy_body, policy_schemas
-from starling_api.sql.schema import SCHEDULED, check_schema, event_type_bodies, view_bodies
+from starling_api.sql.schema import SCHEDULED, check_schema, event_type_bodies, incremental_schema, view_bodies
 from starling_api.targets.schema import target_bodies
 from starling_api.traits.schema import trait_bodies
 from starling_api.users.schema import lookup_body
@@ -70,6 +70,7 @@ def body_schemas() -> dict[str, Schema]:
         "SegmentBatch": _batch_body(),
         **trait_bodies(),
         "ResultCheck": check_schema(),
+        "Incremental": incremental_schema(),
         **SCHEDULED,
         **webhook_bodies(),
         **event_type_bodies(),

@@ -10,7 +10,7 @@ from fastapi.openapi.utils import get_openapi
 from starling_api.http.openapi.bodies import body_schemas
 from starling_api.http.openapi.examples.operations import EXAMPLES
 from starling_api.http.openapi.examples.parameters import PARAMETER_EXAMPLES, PARAMETER_SHAPES
-from starling_api.http.openapi.models import COMPONENT, ProblemModel
+from starling_api.http.openapi.models import COMPONENT, INSTANT, ProblemModel
 from starling_api.http.problems import PROBLEMS
 from starling_common.http.problem import PROBLEM_JSON, problem
 
@@ -200,7 +200,7 @@ def _public_name(name: str) -> str:
 
 
 def _tidy(part: Any) -> Any:
-    """Return the part without FastAPI's generated titles, and with references in place of `COMPONENT` marks."""
+    """Return the part without FastAPI's generated titles. References replace `COMPONENT` marks, and instants have a format."""
     if isinstance(part, list):
         return [_tidy(one) for one in part]
     if not isinstance(part, dict):
@@ -212,7 +212,12 @@ def _tidy(part: Any) -> Any:
         return {**part, "$ref": _SCHEMAS + _public_name(reference.removeprefix(_SCHEMAS))}
     # Only a schema has a generated title; the title of the document and a property named `title` stay.
     is_schema = any(name in part for name in ("type", "anyOf", "const", "enum", "$ref")) or part.keys() <= {"title", "description"}
-    return {name: _tidy(one) for name, one in part.items() if not (name == "title" and is_schema and isinstance(one, str))}
+    found = {name: _tidy(one) for name, one in part.items() if not (name == "title" and is_schema and isinstance(one, str))}
+    if found.get("description") == INSTANT:
+        del found["description"]
+        shape = next((one for one in found.get("anyOf", ()) if one.get("type") == "string"), found)
+        shape["format"] = "date-time"
+    return found
 
 
 def _tidy_optional(part: Document) -> Document:

@@ -38,7 +38,7 @@ class Checking:
         if problem is not None:
             raise ResultRefused(problem)
 
-    def check(self, result: DataFrame, as_of_ms: int, rows: int) -> None:
+    def check(self, as_of_ms: int, result: DataFrame, rows: int) -> None:
         """Evaluate the checks and store their outcome. `rows`: the number of rows to publish; of a trait, that of users.
 
         Raises: CheckFailed, and the errors of Spark.

@@ -32,7 +32,8 @@ _VIEW: Final[Document] = {
     **_VIEW_BODY, "name": "events_by_name", "description": "", "timezone": "UTC", **SERVER,
     "next_run_at": "2026-03-01T10:15:00.000Z",
     "last_run": {
-        "as_of": INSTANT, "ended_at": INSTANT, "rows": 3, "scanned_bytes": 1200, "message": None, "checked_at": INSTANT,
+        "as_of": INSTANT, "ended_at": INSTANT, "rows": 3, "days": None, "late_rows": None, "scanned_bytes": 1200, "message": None,
+        "checked_at": INSTANT,
         "checks": [
             {
                 "check": "unique name", "severity": "error", "passed": True, "observed": "0", "violations": 0, "message": None,
