@@ -190,7 +190,7 @@ class Traits:
         ]
 
     def _largest_state(self) -> int:
-        """Return the greatest number of bytes that the state of the user `large` had, without the edited traits."""
+        """Return the greatest size in bytes that a fold in this process gives the state of `large`, of the traits at the end."""
         partition = Partition(*(defined(key, document) for key, document in self._documents.items()))
         largest = 0
         for one in self._story.events:
