@@ -1,0 +1,1 @@
+"""Where workers write the files of the tables, and with which settings."""
