@@ -31,12 +31,14 @@ from pyspark.sql import types
 
 from starling_common.settings import Http, Kafka, SchemaRegistry
 from starling_local.runtime import runtime_jars
-from starling_spark.lakehouse.data_files import DataFile
+from starling_spark.lakehouse.data_files import DataFile, footer_of
 from starling_spark.lakehouse.fence import OFFSETS, Fence
 from starling_spark.lakehouse.iceberg import Lake, iceberg_config
 from starling_spark.lakehouse.positions import Position, to_text
 from starling_spark.lakehouse.schema.tables import COMPRESSED, PROPERTIES
 from starling_spark.lakehouse.settings import LakeSettings
+from starling_spark.lakehouse.stores.files import put
+from starling_spark.lakehouse.stores.translation import DIRECTORY
 from starling_spark.session.spark import open_session
 
 TOPICS: Final = 6
@@ -119,10 +121,11 @@ class Bench:
 def row_file(lake: Lake, table: str, row: Mapping[str, Sequence[str]]) -> DataFile:
     """Write a file of one row, as the workers do."""
     path = f"{lake.location(table)}/data/{uuid4().hex}.parquet"
-    local = Path(urlsplit(path).path)
-    local.parent.mkdir(parents=True, exist_ok=True)
-    parquet.write_table(pa.table({name: pa.array(values, pa.string()) for name, values in row.items()}), local, compression="zstd")
-    return DataFile(table, path, [], 1)
+    made = pa.BufferOutputStream()
+    parquet.write_table(pa.table({name: pa.array(values, pa.string()) for name, values in row.items()}), made, compression="zstd")
+    content = made.getvalue()
+    put(DIRECTORY, path, content)
+    return DataFile(table, path, [], 1, content.size, footer_of(content))
 
 
 def metadata_file(lake: Lake, table: str) -> Path:

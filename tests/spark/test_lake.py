@@ -6,6 +6,7 @@ import uuid
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
+from unittest import mock
 
 import psycopg
 import pytest
@@ -19,6 +20,7 @@ from starling_common.kafka.topics import BEHAVIOUR
 from starling_common.telemetry.metrics import Metrics
 from starling_common.wire import Item, RegistryUnavailable
 from starling_local.postgres import USER, postgres
+from starling_spark.jobs.lake import batches
 from starling_spark.jobs.lake.batches import LakeWriter, Source
 from starling_spark.jobs.lake.by_rows import by_rows
 from starling_spark.kafka.sources import RECORDS
@@ -81,6 +83,31 @@ def test_records_become_typed_rows_and_broken_ones_go_to_the_quarantine(rig: Rig
     assert rig.about("ingest_items", "partitions").count() == 2
 
 
+def test_the_statistics_of_the_workers_are_those_of_the_files(rig: Rig) -> None:
+    """Iceberg reads the footer that the worker has sent, instead of the file."""
+    rig.write(
+        *(rig.event(name, raw_timestamp=raw) for name, raw in (("A", "x" * 100), ("B", None), ("é" * 40, ""))),
+        rig.item(TRACK, ITEM), rig.record(TRACK, b"broken"),
+    )  # fmt: skip
+    iceberg = rig.spark._jvm.org.apache.iceberg  # type: ignore[union-attr]
+    for table in ("behaviour_events", "ingest_items", QUARANTINE):
+        loaded = rig.lake._load(table)
+        rows = rig.about(table, "files").collect()
+        assert rows
+        for row in rows:
+            real = loaded.io().newInputFile(row.file_path)
+            assert (row.file_path, row.file_size_in_bytes) == (real.location(), real.getLength())
+            expected = iceberg.parquet.ParquetUtil.fileMetrics(real, iceberg.MetricsConfig.forTable(loaded))
+            assert row.record_count == expected.recordCount()
+            for name in ("column_sizes", "value_counts", "null_value_counts", "nan_value_counts"):
+                method = "".join(part.title() if number else part for number, part in enumerate(name.split("_")))
+                assert getattr(row, name) == dict(getattr(expected, method)())
+            for found, bounds in ((row.lower_bounds, expected.lowerBounds()), (row.upper_bounds, expected.upperBounds())):
+                as_bytes = {key: bytes(iceberg.util.ByteBuffers.toByteArray(value)) for key, value in bounds.items()}
+                assert {key: bytes(value) for key, value in found.items()} == as_bytes
+                assert as_bytes
+
+
 def test_items_of_protocol_buffers_have_the_same_columns(rig: Rig) -> None:
     packed = json_format.ParseDict(ITEM, Item()).SerializeToString()
     written = rig.write(
@@ -126,6 +153,29 @@ def test_where_workers_write_no_files_the_rows_are_the_same(rig: Rig) -> None:
         ]
         assert listed[0] == listed[1]
     assert rig.spark.table(rig.lake.name("behaviour_events")).where(f"received_at > timestamp_micros({RECEIVED_AT})").count() == 1
+
+
+def test_a_store_that_refuses_the_workers_gets_its_files_from_spark(rig: Rig, monkeypatch: pytest.MonkeyPatch) -> None:
+    checked: list[str] = []
+
+    def refuse(table: str) -> None:
+        checked.append(table)
+        raise OSError("access denied")
+
+    monkeypatch.setattr(rig.lake, "check_store", refuse)
+    with mock.patch.object(batches, "log") as log:
+        for _ in range(2):
+            # A new schema is no reason to decide again: the query has headers or none for as long as it runs.
+            assert rig.write(rig.event("A"), rig.record(TRACK, b"broken")) == {
+                "behaviour_events": 1,
+                "ingest_items": 0,
+                QUARANTINE: 1,
+            }
+            rig.registered.schemas[BEHAVIOUR] = (100, rig.registered.schemas[BEHAVIOUR][1])
+    assert checked == [USED[0].name]
+    [warning] = log.return_value.warning.call_args_list
+    assert (warning.args, warning.kwargs["reason"]) == (("lake_files_by_spark",), "access denied")
+    assert [row.headers[0]["value"] for row in rig.rows(QUARANTINE)] == [b"c", b"c"]
 
 
 @pytest.mark.parametrize("as_rows", [False, pytest.param(True, marks=pytest.mark.long)])

@@ -3,6 +3,7 @@
 import json
 import multiprocessing
 import os
+import re
 import uuid
 from collections.abc import Callable, Iterator
 from concurrent.futures import ProcessPoolExecutor
@@ -29,6 +30,7 @@ from tests.s3_server import ACCESS_KEY, BUCKET, REGION, SECRET_KEY, S3Server, s3
 from tests.spark.conftest import spark_settings
 from tests.spark.lake_rig import ITEM, TRACK, Registered, Rig, writer_of
 
+BY_A_WORKER = re.compile(r"s3://.*/data/.*/[0-9a-f]{32}\.parquet")
 SALES = "ABCDEF"
 Found = list[tuple[str, int]]
 """The name and the revenue of each event, sorted."""
@@ -47,11 +49,13 @@ class Parts:
 
 @dataclass(frozen=True)
 class Story:
-    """What happened in the process with Spark. `files`: of the events, before and after maintenance."""
+    """What happened in the process with Spark. `names`: of the events' files before maintenance; `files`: their number after it."""
 
+    workers_write: bool
     fenced: list[str]
     rows: dict[str, int]
-    files: tuple[int, int]
+    names: list[str]
+    files: int
     position: int
     events: Found
 
@@ -71,11 +75,13 @@ def test_each_record_is_there_once_for_every_engine(parts: Parts, tmp_path: Path
     # In a process of its own: the Spark of this one lacks the client of the object store.
     with ProcessPoolExecutor(1, multiprocessing.get_context("spawn")) as other:
         story = other.submit(_story, tmp_path, parts.catalog.uri, parts.secrets()).result()
+    assert story.workers_write
+    assert all(BY_A_WORKER.fullmatch(name) for name in story.names)
     assert story.fenced == ["behaviour_events"]
     assert story.rows == {"behaviour_events": len(SALES), "ingest_items": 1, QUARANTINE: 1}
     assert story.events == [(name, number) for number, name in enumerate(SALES)]
     assert story.position == len(SALES)
-    assert story.files[0] > story.files[1]
+    assert len(story.names) > story.files
     assert _by_duckdb(parts) == _by_pyiceberg(parts) == story.events
     assert [name for name in parts.s3.names("lake") if name.endswith(".parquet")]
 
@@ -100,11 +106,11 @@ def _story(directory: Path, uri: str, secrets: dict[str, str]) -> Story:
     def sale(number: int) -> tuple[Any, ...]:
         return rig.event(SALES[number], properties=json.dumps({"revenue": number}))
 
-    def files() -> int:
-        return int(rig.about("behaviour_events", "files").count())
+    def files() -> list[str]:
+        return [row.file_path for row in rig.about("behaviour_events", "files").select("file_path").collect()]
 
     try:
-        rig.writer.open()
+        workers_write = rig.writer.open().workers_write
         first = [rig.item(TRACK, ITEM), rig.record(TRACK, b"broken"), sale(0)]
         passing[COMMITS[1]].append(_killed)
         with pytest.raises(KeyboardInterrupt):
@@ -125,7 +131,8 @@ def _story(directory: Path, uri: str, secrets: dict[str, str]) -> Story:
         maintain(lake, ["behaviour_events"], Retention(0.0, 24.0))
         events = sorted((row.name, json.loads(row.properties)["revenue"]) for row in rig.rows("behaviour_events"))
         counts = {table: len(rig.rows(table)) for table in ("behaviour_events", "ingest_items", QUARANTINE)}
-        return Story(fenced, counts, (before, files()), lake.position("behaviour_events")[BEHAVIOUR, 0], events)
+        position = lake.position("behaviour_events")[BEHAVIOUR, 0]
+        return Story(workers_write, fenced, counts, before, len(files()), position, events)
     finally:
         spark.stop()
 

@@ -7,9 +7,8 @@ records with their headers. A file is invisible until a commit adds it to a tabl
 
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
-from pathlib import Path
 from typing import Any, Final
-from urllib.parse import quote_plus, urlsplit
+from urllib.parse import quote_plus
 from uuid import uuid4
 
 import msgspec
@@ -27,6 +26,8 @@ from starling_spark.kafka.decoding import Reading, Row, arrays, read_each, row_r
 from starling_spark.kafka.sources import RECORDS
 from starling_spark.lakehouse.positions import Position, Tip, TopicPartition
 from starling_spark.lakehouse.schema.layout import Layout
+from starling_spark.lakehouse.stores.files import put
+from starling_spark.lakehouse.stores.translation import DIRECTORY, FileStore
 
 _FLUSH_BYTES: Final = 128 * 1024 * 1024
 """Rows that a task buffers for one table before it writes a file; bounds its memory for a micro-batch of any size."""
@@ -35,17 +36,21 @@ _WITHOUT_HEADERS: Final = [name for name in RECORDS.fieldNames() if name != "hea
 _DATES: Final = range(-17_259_888, 70_389_528)
 """The hours from 1970 of the years 1 to 9999."""
 _NO_PARTITION: Final = "__HIVE_DEFAULT_PARTITION__"
+_MAGIC: Final = b"PAR1"
+_FOOTER_END: Final = 8
+"""A Parquet file ends with the size of its metadata and a magic number, four bytes each."""
 
 
 @dataclass(frozen=True, slots=True)
 class Target:
-    """A table to write to. It contains the records before `tip`. `few`: columns with few distinct values."""
+    """A table to write to. It contains the records before `tip`. `few`: columns with few distinct values; `store`: of its files."""
 
     table: str
     layout: Layout
     tip: Tip
     sorted_by: tuple[str, ...]
     few: tuple[str, ...]
+    store: FileStore = DIRECTORY
 
     @property
     def position(self) -> Position:
@@ -63,12 +68,17 @@ class Plan:
 
 
 class DataFile(msgspec.Struct, frozen=True):
-    """A file that no commit has added yet; `partition` as Iceberg parses it from text."""
+    """A file that no commit has added yet; `partition` as Iceberg parses it from text.
+
+    Unit of `size`: bytes. `footer`: the end of the file, which has the statistics of its columns.
+    """
 
     table: str
     path: str
     partition: list[str | None]
     rows: int
+    size: int
+    footer: bytes
 
 
 class Refused(msgspec.Struct, frozen=True):
@@ -353,11 +363,21 @@ def _written(target: Target, partition: list[Any], rows: pa.Table) -> DataFile:
         f"{by.name}={_directory(value, by.transform)}" for by, value in zip(target.layout.partitioning, partition, strict=True)
     ]
     path = "/".join([target.layout.location, "data", *parts, f"{uuid4().hex}.parquet"])
-    local = Path(urlsplit(path).path)
-    local.parent.mkdir(parents=True, exist_ok=True)
+    # The file is complete before the store is asked, so that an error of the store is none of a record.
+    made = pa.BufferOutputStream()
     # A dictionary for a column of mostly distinct values costs time and space.
-    parquet.write_table(rows, local, compression="zstd", use_dictionary=list(target.few))
-    return DataFile(target.table, path, [None if value is None else str(value) for value in partition], rows.num_rows)
+    parquet.write_table(rows, made, compression="zstd", use_dictionary=list(target.few))
+    content = made.getvalue()
+    put(target.store, path, content)
+    values = [None if value is None else str(value) for value in partition]
+    return DataFile(target.table, path, values, rows.num_rows, content.size, footer_of(content))
+
+
+def footer_of(content: pa.Buffer) -> bytes:
+    """Return a Parquet file without its rows, from which readers get its schema and statistics."""
+    end = content.size - _FOOTER_END
+    size = int.from_bytes(memoryview(content)[end : end + 4], "little")
+    return _MAGIC + bytes(memoryview(content)[end - size :])
 
 
 def _directory(value: Any, transform: str) -> str:

@@ -18,9 +18,12 @@ from starling_spark.lakehouse.fence import OFFSETS, Fence, LakeFenced, PropertyF
 from starling_spark.lakehouse.position_files import PositionGone, as_statistics, found_position, read_position, write_position
 from starling_spark.lakehouse.positions import Position, Tip, from_text, to_text
 from starling_spark.lakehouse.schema.evolution import changes, merged
-from starling_spark.lakehouse.schema.layout import Layout, layout_of
+from starling_spark.lakehouse.schema.layout import Layout, UnknownLayout, layout_of
 from starling_spark.lakehouse.schema.tables import COMPRESSED, ONE_BY_ONE, PROPERTIES
 from starling_spark.lakehouse.settings import LakeSettings
+from starling_spark.lakehouse.stores.discovery import Stores
+from starling_spark.lakehouse.stores.files import probe
+from starling_spark.lakehouse.stores.translation import FileStore, StoreUnknown
 
 CATALOG: Final = "lake"
 COMMITS: Final = ("lake_commit_begins", "lake_committed")
@@ -87,6 +90,7 @@ class Lake:
         self._passed = passed
         self._read: dict[str, tuple[str, Position]] = {}
         """Table -> the place of the last position, and the position."""
+        self._stores = Stores()
 
     def name(self, table: str) -> str:
         """Return the table's name in SQL."""
@@ -140,11 +144,28 @@ class Lake:
         """Return whether a file system of Hadoop has the table's files; without it Iceberg's own client has them."""
         return str(self._load(table).io().getClass().getName()).startswith("org.apache.iceberg.hadoop.")
 
-    def layout_and_tip(self, table: str) -> tuple[Layout, Tip]:
-        """Return the layout of the files and the tip, of the same snapshot. Raises: UnknownLayout, LakePositionLost."""
-        loaded, iceberg = self._load(table), self._java()
-        schema, spec = iceberg.SchemaParser.toJson(loaded.schema()), iceberg.PartitionSpecParser.toJson(loaded.spec())
-        return layout_of(loaded.location(), schema, spec), self._tip(table, loaded)
+    def layout_tip_and_store(self, table: str) -> tuple[Layout, Tip, FileStore]:
+        """Return the layout of the files and the tip, of the same snapshot, and how workers write the files.
+
+        Raises: UnknownLayout, StoreUnknown, LakePositionLost.
+        """
+        loaded = self._load(table)
+        return self._layout(loaded), self._tip(table, loaded), self._stores.of(self._jvm(), loaded)
+
+    def check_store(self, table: str) -> None:
+        """Check that workers can write files of the table; in S3 by a small object, which is deleted again.
+
+        Raises: StoreUnknown, OSError.
+        """
+        loaded = self._load(table)
+        store = self._stores.of(self._jvm(), loaded)
+        if store.is_directory:
+            return
+        try:
+            self._layout(loaded)
+        except UnknownLayout as error:
+            raise StoreUnknown(str(error)) from error
+        probe(store, str(loaded.location()))
 
     def hour_column(self, table: str) -> str | None:
         """Return the column by whose hours the table is partitioned; None: there is no such field."""
@@ -402,13 +423,19 @@ class Lake:
         """Return the snapshot that is read: the current one; None while the table is empty."""
         return loaded.currentSnapshot()
 
+    def _layout(self, loaded: Any) -> Layout:
+        iceberg = self._java()
+        schema, spec = iceberg.SchemaParser.toJson(loaded.schema()), iceberg.PartitionSpecParser.toJson(loaded.spec())
+        return layout_of(loaded.location(), schema, spec)
+
     def _data_file(self, loaded: Any, file: DataFile) -> Any:
         iceberg = self._java()
-        written = loaded.io().newInputFile(file.path)
-        # The file's footer has counts and bounds of each column, by which queries skip files.
-        metrics = iceberg.parquet.ParquetUtil.fileMetrics(written, iceberg.MetricsConfig.forTable(loaded))
-        made = iceberg.DataFiles.builder(loaded.spec()).withInputFile(written).withFormat("parquet").withMetrics(metrics)
-        return made.withPartitionValues(file.partition).withSortOrder(loaded.sortOrder()).build()
+        # The footer has counts and bounds of each column, by which queries skip files. The file itself is not read.
+        footer = iceberg.inmemory.InMemoryInputFile(file.path, file.footer)
+        metrics = iceberg.parquet.ParquetUtil.fileMetrics(footer, iceberg.MetricsConfig.forTable(loaded))
+        made = iceberg.DataFiles.builder(loaded.spec()).withPath(file.path).withFileSizeInBytes(file.size)
+        made = made.withFormat("parquet").withMetrics(metrics).withPartitionValues(file.partition)
+        return made.withSortOrder(loaded.sortOrder()).build()
 
     def _of_catalog(self) -> Mapping[str, str]:
         """Return the properties of tables that depend on the catalog."""

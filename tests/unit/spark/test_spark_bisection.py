@@ -20,6 +20,8 @@ from starling_spark.kafka.decoding import Reading
 from starling_spark.lakehouse.data_files import Plan, Target, TaskResult, _Task, _Unwritten
 from starling_spark.lakehouse.positions import Tip
 from starling_spark.lakehouse.schema.layout import Layout
+from starling_spark.lakehouse.stores import files
+from starling_spark.lakehouse.stores.translation import DIRECTORY, FileStore
 
 TOPIC = "events"
 NUMBERS = st.dictionaries(st.integers(0, 3), st.tuples(st.integers(0, 20), st.integers(0, 12)), max_size=4)
@@ -76,10 +78,10 @@ _SCHEMA = pa.schema(
 )  # fmt: skip
 
 
-def _task(directory: Path, armed: Raising | None) -> _Task:
+def _task(directory: Path, armed: Raising | None, store: FileStore = DIRECTORY) -> _Task:
     fields = [types.StructField("name", types.StringType()), types.StructField("amount", types.IntegerType())]
     reading = Reading(Wire("", ()), TOPIC, types.StructType(fields))
-    target = Target("t", Layout(directory.as_uri(), _SCHEMA, ()), Tip({}), ("name",), ())
+    target = Target("t", Layout(directory.as_uri(), _SCHEMA, ()), Tip({}), ("name",), (), store)
     return _Task(Plan({TOPIC: reading}, {TOPIC: target}, {}), {TOPIC: _read}, _Unwritten(armed=armed))
 
 
@@ -89,15 +91,18 @@ def _read(value: bytes | None) -> tuple[str, int] | Refusal:
 
 
 def _written(directory: Path, values: Sequence[bytes], armed: Raising | None = None) -> tuple[TaskResult, list[tuple[str, int]]]:
-    task = _task(directory, armed)
+    result = _result(_task(directory, armed), values)
+    rows = [row for file in result.files for row in parquet.read_table(file.path.removeprefix("file://")).to_pylist()]
+    return result, sorted((row["name"], row["origin_offset"]) for row in rows)
+
+
+def _result(task: _Task, values: Sequence[bytes]) -> TaskResult:
     columns = {
         "topic": [TOPIC] * len(values), "partition": pa.array([0] * len(values), pa.int32()), "offset": list(range(len(values))),
         "timestamp_ms": [5] * len(values), "key": [b"k"] * len(values), "value": list(values),
     }  # fmt: skip
     task.take(TOPIC, 0, pa.RecordBatch.from_pydict(columns))
-    result = task.result()
-    rows = [row for file in result.files for row in parquet.read_table(file.path.removeprefix("file://")).to_pylist()]
-    return result, sorted((row["name"], row["origin_offset"]) for row in rows)
+    return task.result()
 
 
 @pytest.mark.parametrize("armed", [None, Raising.of("raise_in_write:poison")])
@@ -114,3 +119,30 @@ def test_rows_that_cannot_be_written_are_refused_and_all_others_are_written_once
 def test_a_full_disk_refuses_no_row(tmp_path: Path) -> None:
     with pytest.raises(OSError, match="failpoint write"):
         _written(tmp_path, [b"a:1", b"poison:1"], Raising.of("raise_in_write:poison:world"))
+
+
+@pytest.mark.parametrize("error", [OSError("away"), pa.ArrowInvalid("a path that the client refuses")])
+def test_an_object_store_that_is_away_refuses_no_row(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, error: Exception) -> None:
+    asked: list[str] = []
+
+    def open_output_stream(key: str) -> Any:
+        asked.append(key)
+        raise error
+
+    monkeypatch.setattr(files, "_client", lambda _: SimpleNamespace(open_output_stream=open_output_stream))
+    task = _task(tmp_path, None, FileStore((("region", "r"),)))
+    with pytest.raises(OSError, match=str(error)):
+        _result(task, [b"a:1", b"b:2"])
+    # One attempt: the rows were not divided.
+    assert len(asked) == 1
+
+
+def test_an_incomplete_file_is_deleted(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def write_bytes(path: Path, _content: object) -> None:
+        path.touch()
+        raise OSError("no space left on device")
+
+    monkeypatch.setattr(Path, "write_bytes", write_bytes)
+    with pytest.raises(OSError, match="no space"):
+        _written(tmp_path, [b"a:1"])
+    assert list(tmp_path.rglob("*.parquet")) == []

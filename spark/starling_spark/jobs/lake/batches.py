@@ -7,7 +7,7 @@ the checkpoint, and it writes to one table only.
 """
 
 from dataclasses import dataclass
-from urllib.parse import urlsplit
+from typing import Final
 
 from pyspark.sql import DataFrame
 
@@ -20,8 +20,13 @@ from starling_spark.kafka.codec import newest_schemas
 from starling_spark.lakehouse.iceberg import Lake
 from starling_spark.lakehouse.schema.opened import Opened
 from starling_spark.lakehouse.schema.tables import QUARANTINE, QUARANTINE_COLUMNS, LakeTable
+from starling_spark.lakehouse.stores.translation import StoreUnknown
 
 _QUARANTINE_BY = ("hours(origin_timestamp)", "origin_topic")
+_CURE: Final = (
+    "the job goes on, with about three times the processor time; change the setting, and restart the job, or accept it "
+    "(docs/how-to/spark/lake.md, Writing of files)"
+)
 
 
 @dataclass(frozen=True, slots=True)
@@ -35,8 +40,8 @@ class Source:
 class LakeWriter:
     """Writes micro-batches to `tables` and to the quarantine.
 
-    In a lake in a directory the workers write the files. `reread` reads refused records with their headers; it is needed
-    when the micro-batches have none.
+    The workers write the files, unless they cannot write to the store of the lake. `reread` reads refused records with their
+    headers; it is needed when the micro-batches have none.
     """
 
     def __init__(
@@ -53,6 +58,7 @@ class LakeWriter:
         self._reread = reread
         self._counted = counted
         self._opened: Opened | None = None
+        self._workers_write: bool | None = None
 
     def open(self) -> Opened:
         """Request the topics' schemas, create or extend the tables, and return the schemas and columns.
@@ -76,7 +82,10 @@ class LakeWriter:
                 table.name: self._lake.ensure(table.name, columns(table, wire), table.partitioning, table.sorted_by)
                 for table in self._tables
             }
-            self._opened = Opened(wire, columns_of, urlsplit(self._lake.location(QUARANTINE)).scheme in {"", "file"})
+            if self._workers_write is None:
+                # The query reads headers or not for as long as it runs, so the decision is made once.
+                self._workers_write = self._check_stores()
+            self._opened = Opened(wire, columns_of, self._workers_write)
         return self._opened
 
     def write(self, batch: DataFrame) -> dict[str, int]:
@@ -85,6 +94,16 @@ class LakeWriter:
         Raises: errors of Spark, Iceberg and the registry; the batch may be repeated then.
         """
         opened = self.open()
-        if not opened.is_directory:
+        if not opened.workers_write:
             return by_rows(self._lake, self._tables, batch, opened, self._counted)
         return by_files(self._lake, self._tables, batch, opened, self._reread or (lambda _: batch), self._counted)
+
+    def _check_stores(self) -> bool:
+        """Return whether workers can write the files of all tables. The reason why not is logged."""
+        try:
+            for name in (*(table.name for table in self._tables), QUARANTINE):
+                self._lake.check_store(name)
+        except (StoreUnknown, OSError) as error:
+            log(__name__).warning("lake_files_by_spark", reason=str(error), cure=_CURE)
+            return False
+        return True

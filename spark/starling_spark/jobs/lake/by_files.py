@@ -1,4 +1,4 @@
-"""Adapter: a micro-batch into a lake in a directory. The workers write the files, the driver commits them."""
+"""Adapter: a micro-batch into the lake. The workers write the files, the driver commits them."""
 
 from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
@@ -53,7 +53,8 @@ def by_files(
 
 
 def _target(lake: Lake, table: str, sorted_by: tuple[str, ...], few: tuple[str, ...]) -> Target:
-    return Target(table, *lake.layout_and_tip(table), sorted_by, (*few, *_REPEATING))
+    layout, tip, store = lake.layout_tip_and_store(table)
+    return Target(table, layout, tip, sorted_by, (*few, *_REPEATING), store)
 
 
 def _spans(refused: Sequence[Refused]) -> dict[TopicPartition, tuple[int, int]]:

@@ -1,6 +1,6 @@
-"""Adapter: a micro-batch into a lake in an object store: rows return to the JVM, and Iceberg's writer writes them.
+"""Adapter: a micro-batch into a lake to which workers cannot write: rows return to the JVM, and Iceberg's writer writes them.
 
-Only Iceberg's catalog has the addresses and credentials of an object store.
+Iceberg has clients for more stores and more of their settings than the workers.
 """
 
 from collections.abc import Mapping, Sequence

@@ -48,7 +48,7 @@ def run_lake(settings: LakeSettings, stopping: Event) -> None:
         reread = partial(kafka_spans, spark, settings.kafka.brokers)
         source = Source(Registry(settings.registry.url), settings.registry.url)
         writer = LakeWriter(lake, tables, source, reread, partial(count_refused, metrics, "lake"))
-        with_headers = not writer.open().is_directory
+        with_headers = not writer.open().workers_write
         names = [*(table.name for table in tables), QUARANTINE]
         topics = [topic for table in tables for topic in table.topics]
         lineage = stack.enter_context(opened_lineage(settings, metrics))

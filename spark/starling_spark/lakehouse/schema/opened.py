@@ -10,8 +10,8 @@ from starling_spark.kafka.codec import Wire
 
 @dataclass(frozen=True, slots=True)
 class Opened:
-    """The current schema of each topic and the columns of each table. `is_directory`: the lake is not in an object store."""
+    """The current schema of each topic and the columns of each table. `workers_write`: they write its files."""
 
     wire: Wire
     columns: Mapping[str, types.StructType]
-    is_directory: bool
+    workers_write: bool
