@@ -1,7 +1,8 @@
 """Spark: how fast a topic gets into the lake, beside reading and decoding alone; and a batch with two executors beside one.
 
-Lake: each round writes the whole topic into a table of its own, in the micro-batches and by the code of the job itself;
-beside it, in the same run on the same cores, Spark only reads and decodes that topic and drops it.
+Lake: each round writes the whole topic into a table of its own, in the micro-batches and by the code of the job itself, in a
+directory and in an object store on the same machine; in the latter also by Iceberg's writer, as with settings that the workers do
+not know. Beside it, in the same run on the same cores, Spark only reads and decodes that topic and drops it.
 Executors: a cluster on this machine, each executor a process with one core. The batch reads the topic several times over,
 decodes every record and counts events by name and hour. Each stage is reported with its duration and how much of it
 ran side by side. Run: python benchmarks/spark_lake.py [--small] [--write]
@@ -21,6 +22,7 @@ import psutil
 import spark_profiles
 from common import goals, shop, stages
 from common.bench import Stack, keep, kept, stack
+from common.object_store import BUCKET, object_store
 from common.segmenting import load
 from pyspark import cloudpickle
 from pyspark.sql import DataFrame, SparkSession, functions
@@ -33,9 +35,10 @@ from starling_local.runtime import runtime_jars
 from starling_spark.jobs.lake.batches import LakeWriter, Source
 from starling_spark.kafka.decoding import Reading, decoded
 from starling_spark.kafka.sources import kafka_records, kafka_spans
-from starling_spark.lakehouse.iceberg import Lake, iceberg_config
+from starling_spark.lakehouse.iceberg import CATALOG, Lake, iceberg_config
 from starling_spark.lakehouse.schema.tables import TABLES
 from starling_spark.lakehouse.settings import LakeSettings
+from starling_spark.lakehouse.stores.translation import StoreUnknown
 from starling_spark.session.spark import open_session
 
 EXECUTORS: Final = (1, 2)
@@ -68,50 +71,69 @@ def settings(made: Stack, directory: Path, master: str = "local[2]") -> LakeSett
     )
 
 
-def lake_round(bench: Bench, made: Stack, found: LakeSettings, number: int) -> Took:
+class ByRows(Lake):
+    """A lake to which the workers cannot write."""
+
+    def check_store(self, table: str) -> None:
+        """Refuse the store."""
+        raise StoreUnknown(f"{table}: the benchmark compares both ways")
+
+
+def lake_round(made: Stack, found: LakeSettings, lake: Lake, cpu_seconds: Callable[[], float]) -> Took:
     """The whole topic into a new table."""
-    lake = Lake(bench.spark, f"round{number}")
-    again = partial(kafka_spans, bench.spark, made.brokers)
+    again = partial(kafka_spans, lake.spark, made.brokers)
     writer = LakeWriter(lake, (TABLE,), Source(Registry(made.registry_url), made.registry_url), again)
-    writer.open()
+    with_headers = not writer.open().workers_write
+    assert with_headers == isinstance(lake, ByRows), "the object store refuses the workers: see the warning"
 
     def write(batch: DataFrame, _batch: int) -> None:
         writer.write(batch)
 
-    before = bench.cpu_seconds()
+    before = cpu_seconds()
     query = (
-        kafka_records(bench.spark, made.brokers, [BEHAVIOUR], found.lake_batch_records, headers=False)
-        .writeStream.option("checkpointLocation", f"{found.checkpoint_dir}/lake-{number}")
+        kafka_records(lake.spark, made.brokers, [BEHAVIOUR], found.lake_batch_records, headers=with_headers)
+        .writeStream.option("checkpointLocation", f"{found.checkpoint_dir}/lake-{lake.namespace}")
         .trigger(availableNow=True)
         .foreachBatch(write)
         .start()
     )
     query.awaitTermination()
-    took = Took(seconds_of(query.recentProgress), bench.cpu_seconds() - before)
-    bench.spark.sql(f"DROP TABLE {lake.name(TABLE.name)} PURGE")
+    took = Took(seconds_of(query.recentProgress), cpu_seconds() - before)
+    lake.drop(TABLE.name)
     return took
 
 
 def measure_lake(made: Stack, directory: Path, events: int, rounds: int) -> dict[str, Any]:
-    """Rounds interleaved, medians; the first of each warms up."""
+    """Rounds interleaved, medians; the first of each warms up. The store's own processor time is in no figure."""
     found = settings(made, directory)
-    spark = open_session("benchmark", found, iceberg_config(found))
-    try:
-        bench = Bench(made, spark, Path(found.checkpoint_dir))
-        reads: list[Took] = []
-        writes: list[Took] = []
-        for number in range(rounds + 1):
-            reads.append(bench.read(()))
-            writes.append(lake_round(bench, made, found, number))
-            print(f"round {number}: read and decode {reads[-1]}, lake {writes[-1]}", flush=True)
-    finally:
-        spark.stop()
-    read, written = rates(events, reads[1:]), rates(events, writes[1:])
+    jars = os.pathsep.join((found.spark_jars, *map(str, runtime_jars("s3"))))
+    took: dict[str, list[Took]] = {"read_and_decode": [], "lake": [], "lake_s3": [], "lake_s3_by_rows": []}
+    with object_store(directory / "s3") as s3:
+        spark = open_session("benchmark", found.model_copy(update={"spark_jars": jars}), {**iceberg_config(found), **s3})
+        try:
+            bench = Bench(made, spark, Path(found.checkpoint_dir))
+            remote = spark.newSession()
+            remote.conf.set(f"spark.sql.catalog.{CATALOG}.warehouse", f"s3a://{BUCKET}/lake")
+            for number in range(rounds + 1):
+                took["read_and_decode"].append(bench.read(()))
+                lakes = (Lake(spark, f"round{number}"), Lake(remote, f"s3_{number}"), ByRows(remote, f"rows{number}"))
+                for name, lake in zip(("lake", "lake_s3", "lake_s3_by_rows"), lakes, strict=True):
+                    took[name].append(lake_round(made, found, lake, bench.cpu_seconds))
+                print(f"round {number}: {', '.join(f'{name} {one[-1]}' for name, one in took.items())}", flush=True)
+        finally:
+            spark.stop()
+    figures = {name: rates(events, one[1:]) for name, one in took.items()}
+    return figures | lake_shares(figures)
+
+
+def lake_shares(figures: Mapping[str, Mapping[str, float]]) -> dict[str, float]:
+    """The rates and costs of the lake relative to reading and decoding alone, and in S3 relative to a directory."""
+    read, local, remote = (figures[name] for name in ("read_and_decode", "lake", "lake_s3"))
     return {
-        "read_and_decode": read,
-        "lake": written,
-        "rate_to_read_and_decode": round(written["events_per_second"] / read["events_per_second"], 2),
-        "by_cpu_seconds": round(read["cpu_us_an_event"] / written["cpu_us_an_event"], 2),
+        "rate_to_read_and_decode": round(local["events_per_second"] / read["events_per_second"], 2),
+        "by_cpu_seconds": round(read["cpu_us_an_event"] / local["cpu_us_an_event"], 2),
+        "s3_rate_to_directory": round(remote["events_per_second"] / local["events_per_second"], 2),
+        "s3_by_cpu_seconds": round(local["cpu_us_an_event"] / remote["cpu_us_an_event"], 2),
     }
 
 

@@ -161,6 +161,11 @@ def _lake(found: Mapping[str, Any]) -> Iterator[Row]:
     yield Row("read and decode alone", f"{found['read_and_decode']['events_per_second']:>9,}/s")
     share = found["rate_to_read_and_decode"]
     yield Row("lake", f"{found['lake']['events_per_second']:>9,}/s  {share} of read and decode", ">= 0.6", share >= 0.6)
+    if "lake_s3" in found:
+        share = found["s3_rate_to_directory"]
+        rate = f"{found['lake_s3']['events_per_second']:>9,}/s"
+        yield Row("lake in S3", f"{rate}  {share} of a lake in a directory", ">= 0.7", share >= 0.7)
+        yield Row("  rows by Iceberg's writer", f"{found['lake_s3_by_rows']['events_per_second']:>9,}/s")
 
 
 def _executors(found: Mapping[str, Any]) -> Iterator[Row]:
