@@ -2,6 +2,7 @@
 
 import json
 import os
+import re
 import signal
 import subprocess
 import uuid
@@ -28,6 +29,8 @@ from tests.spark_cluster.story import DAY_MS, PATIENCE_SECONDS, START_MS, TRAITS
 
 CANCELLED: Final[dict[str, Any]] = {"event": "Order Cancelled"}
 TRACK: Final = "ingest.track"
+BY_A_WORKER: Final = re.compile(r".*/[0-9a-f]{32}\.parquet")
+"""The names of files that Python workers have written to the lake, and not Iceberg's writer."""
 
 
 @pytest.fixture(scope="module")
@@ -212,7 +215,9 @@ def test_the_lake_in_an_object_store_contains_each_record_once_although_a_worker
     assert found["behaviour_events"] == [place for place in sent if place[0] == BEHAVIOUR]
     assert found["ingest_items"] == [place for place in sent if place[0] == TRACK and place not in refused]
     assert found["quarantine"] == refused
-    assert [name for name in cluster.s3.names("lake") if name.endswith(".parquet")]
+    data = [name for name in cluster.s3.names("lake") if name.endswith(".parquet")]
+    assert data
+    assert all(BY_A_WORKER.fullmatch(name) for name in data)
     assert cluster.s3.names("checkpoints/lake-3/commits")
     assert exported(cluster, tmp_path, lake) == found["behaviour_events"]
 
