@@ -2,7 +2,7 @@
 
 import json
 import random
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import replace
 from datetime import UTC, datetime, timedelta
@@ -19,7 +19,7 @@ from starling_common.kafka.topics import PRODUCTS
 from starling_common.values import deterministic_id
 from starling_rules.sql.event_types import Property
 from starling_rules.sql.runs import ACTIVE, FAILED, REFUSED
-from starling_spark.jobs.sql_traits import products
+from starling_spark.jobs.sql_traits import products, results
 from starling_spark.jobs.sql_traits.job import PINNING, Limits
 from starling_spark.jobs.sql_traits.plan import PlanRefused, check_plan
 from starling_spark.jobs.sql_traits.store import VIEWS
@@ -271,6 +271,26 @@ FROM event_order o LEFT JOIN profiles p ON p.user_id = o.user_id"""
     assert rig.perform() == {ACTIVE: 1}
     assert not lake.exists("orders")
     assert view_lake(rig.spark, "my-shop").exists("orders")
+
+
+@pytest.mark.long
+def test_only_tables_that_a_run_has_changed_are_maintained(rig: Rig, monkeypatch: pytest.MonkeyPatch) -> None:
+    maintained: list[str] = []
+    call = Lake.call
+
+    def recorded(lake: Lake, procedure: str, table: str, arguments: str = "") -> Mapping[str, Any]:
+        maintained.append(table)
+        return call(lake, procedure, table, arguments)
+
+    monkeypatch.setattr(Lake, "call", recorded)
+    rig.add("behaviour_events", [event("ann", 1, 5)])
+    rig.ordered_view("users", "SELECT user_id FROM events")
+    assert rig.perform() == {ACTIVE: 1}
+    assert set(maintained) == {"users"}
+    maintained.clear()
+    rig.ordered("spent", SPENT)
+    assert rig.perform() == {ACTIVE: 1}
+    assert set(maintained) == {results.TABLE}
 
 
 @pytest.mark.long

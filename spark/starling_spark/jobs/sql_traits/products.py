@@ -46,6 +46,7 @@ class Products:
         self._listing = listing
         self._orphan_hours = orphan_hours
         self._read_to: Mapping[Partition, int] | None = None
+        self._has_changed = False
         lake.ensure(TABLE, COLUMNS, ("workspace",), ())
 
     def refresh(self) -> None:
@@ -57,17 +58,19 @@ class Products:
         if ends == self._read_to:
             return
         brokers, topic, wire = self._listing
+        self._has_changed = True
         self._lake.replace(TABLE, _rows(listed_products(self._spark, brokers, wire, topic)))
         self._read_to = ends  # those before the read: a record that came meanwhile leads to one more
 
     def maintain(self) -> None:
-        """Delete the files of former rows, and those that a killed process left."""
-        if self._read_to is None:
+        """Delete the files of former rows, and those that a killed process left, if rows were replaced since the call before."""
+        if not self._has_changed:
             return
         now_ms = wall_clock_ms()
         self._lake.call("expire_snapshots", TABLE, f"older_than => timestamp_millis({now_ms}), retain_last => 1")
         orphans_ms = int(now_ms - self._orphan_hours * _HOUR_MS)
         self._lake.call("remove_orphan_files", TABLE, f"older_than => timestamp_millis({orphans_ms})")
+        self._has_changed = False
 
     def _ends(self) -> Mapping[Partition, int]:
         consumer = range_consumer(self._listing.brokers, "starling-reader", log_level=0)

@@ -47,6 +47,7 @@ class Results:
         self._target = target
         self._most_users = most_users
         self._orphan_hours = orphan_hours
+        self._has_changed = False
         lake.ensure(TABLE, _COLUMNS, _PLACE, ())
 
     def write(self, run: Run, statement: DataFrame, check: Check, plan: Plan | None) -> Stored:  # noqa: ARG002 - of views
@@ -57,6 +58,7 @@ class Results:
         values = json_values(statement, run.timezone)
         placed = {"workspace": run.workspace, "trait_key": run.key, "run": run.run}
         columns = [functions.lit(value).alias(name) for name, value in placed.items()]
+        self._has_changed = True
         values.select(*columns, USER, VALUE).writeTo(self._lake.name(TABLE)).append()
         stored = self._checked(run)
         if stored.problem is None:
@@ -76,17 +78,21 @@ class Results:
         others = f" AND run NOT IN ({', '.join(f':{name}' for name in names)})" if names else ""
         table = self._lake.name(TABLE)
         statement = f"DELETE FROM {table} WHERE workspace = :workspace AND trait_key = :trait{others}"  # noqa: S608 - our names
+        self._has_changed = True
         self._spark.sql(statement, {"workspace": run.workspace, "trait": run.key, **names})
 
     def withdraw(self, run: Run) -> None:
         """Do nothing: `publish` withdraws the values of a result without rows."""
 
     def maintain(self) -> None:
-        """Delete the files of forgotten rows, and those that a killed process left."""
+        """Delete the files of forgotten rows, and those that a killed process left, if a trait has run since the call before."""
+        if not self._has_changed:
+            return
         now_ms = wall_clock_ms()
         self._lake.call("expire_snapshots", TABLE, f"older_than => timestamp_millis({now_ms}), retain_last => 1")
         orphans_ms = int(now_ms - self._orphan_hours * _HOUR_MS)
         self._lake.call("remove_orphan_files", TABLE, f"older_than => timestamp_millis({orphans_ms})")
+        self._has_changed = False
 
     def publish(self, run: Run) -> int:
         """Publish the differences from the last complete run; return their number. A repetition publishes the same records.
