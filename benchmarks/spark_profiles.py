@@ -16,11 +16,11 @@ from collections.abc import Iterable, Iterator, Mapping
 from pathlib import Path
 from typing import Any, Final, NamedTuple
 
-import psutil
 import pyarrow as pa
 from common import goals, shop
 from common.bench import PARTITIONS, Stack, keep, stack
 from common.segmenting import load
+from common.spark_cpu import Meter
 from prometheus_client import CollectorRegistry
 from pyspark.sql import SparkSession, functions
 
@@ -81,8 +81,11 @@ class Took(NamedTuple):
 class Bench:
     """One session and one topic full of events; each round reads all of it."""
 
-    def __init__(self, made: Stack, spark: SparkSession, directory: Path) -> None:
+    def __init__(self, made: Stack, spark: SparkSession, directory: Path, meter: Meter, tasks: int = 2) -> None:
+        """`tasks`: with state."""
         self.spark = spark
+        self._meter = meter
+        self._tasks = tasks
         self._made = made
         self._directory = directory
         self.wire = event_wire(made)
@@ -90,10 +93,9 @@ class Bench:
         self._rounds = 0
 
     def cpu_seconds(self) -> float:
-        """User and system time so far of the JVM, its Python workers and those that have ended."""
-        jvm = next(child for child in psutil.Process().children() if any("SparkSubmit" in word for word in child.cmdline()))
-        times = [process.cpu_times() for process in (jvm, *jvm.children(recursive=True))]
-        return float(sum(one.user + one.system + one.children_user + one.children_system for one in times))
+        """Return user and system time so far of the JVM and its Python workers."""
+        spent = self._meter.seconds()
+        return spent["jvm"] + spent["python_workers"]
 
     def read(self, fields: tuple[str, ...]) -> Took:
         """Read and decode every event (these fields; () for whole records) and drop it."""
@@ -119,7 +121,7 @@ class Bench:
         )
         checkpoints = LocalDirectory(self._directory / "profiles")
         # All events are one micro-batch, so that rounds differ by their definitions alone.
-        options = QueryOptions(self._made.brokers, PARTITIONS, checkpoints, 2, 1.0, batch_records=1_000_000_000)
+        options = QueryOptions(self._made.brokers, PARTITIONS, checkpoints, self._tasks, 1.0, batch_records=1_000_000_000)
         batches: list[Batch] = []
         before = self.cpu_seconds()
         job = Job(self._job.topics, self.wire, Clock.EVENT, first_entries(definitions))
@@ -173,17 +175,15 @@ def seconds_of(progress: Iterable[Any]) -> float:
     return float(sum(one["durationMs"]["triggerExecution"] for one in reports if one["numInputRows"])) / 1000
 
 
-def session(made: Stack, directory: Path) -> SparkSession:
-    return open_session(
-        "benchmark",
-        SparkSettings(
-            kafka=Kafka(brokers=made.brokers),
-            registry=SchemaRegistry(url=made.registry_url),
-            http=Http(port=1),
-            instance_id="benchmark",
-            spark_jars=os.pathsep.join(str(jar) for jar in runtime_jars("spark")),
-            checkpoint_dir=str(directory),
-        ),
+def settings(made: Stack, directory: Path) -> SparkSettings:
+    """Return the settings of the job, with defaults for all that can be changed."""
+    return SparkSettings(
+        kafka=Kafka(brokers=made.brokers),
+        registry=SchemaRegistry(url=made.registry_url),
+        http=Http(port=1),
+        instance_id="benchmark",
+        spark_jars=os.pathsep.join(str(jar) for jar in runtime_jars("spark")),
+        checkpoint_dir=str(directory),
     )
 
 
@@ -241,9 +241,10 @@ def main() -> None:
         span_ms = DAYS * shop.DAY_MS
         names = (shop.WIDE_NAMES, shop.WIDE_WEIGHTS)
         load(made, BEHAVIOUR, shop.behaviour(asked.events, 1, shop.FIRST_MS, span_ms, names))
-        spark = session(made, Path(directory) / "checkpoints")
+        spark = open_session("benchmark", settings(made, Path(directory) / "checkpoints"), is_streaming=True)
         try:
-            found = measure(Bench(made, spark, Path(directory) / "checkpoints"), asked.events, asked.rounds)
+            with Meter() as meter:
+                found = measure(Bench(made, spark, Path(directory) / "checkpoints", meter), asked.events, asked.rounds)
         finally:
             spark.stop()
     few, many = (found["definitions"][str(count)] for count in (DEFINITIONS[0], DEFINITIONS[-1]))

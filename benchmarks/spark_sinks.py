@@ -247,7 +247,7 @@ def measure(made: Stack, directory: Path, sinks: Sequence[str], sizes: Sizes) ->
         lakes = {sink: part if sink == "opensearch" else whole for sink in sinks}
         meter = closing.enter_context(Meter())
         rig = Rig(spark, meter, lakes, Destinations(made, directory / "files", database, node), made.brokers)
-        bench, reads = Bench(made, spark, Path(found.checkpoint_dir)), list[Took]()
+        bench, reads = Bench(made, spark, Path(found.checkpoint_dir), meter), list[Took]()
         exports: dict[str, list[Ran]] = {sink: [] for sink in sinks}
         for number in range(sizes.rounds + 1):
             reads.append(read(bench, meter))

@@ -1,4 +1,4 @@
-"""The processor time of a session of Spark by part, also of workers that have ended."""
+"""The processor time of a session of Spark by part, and of a job, also of workers that have ended."""
 
 import threading
 from types import TracebackType
@@ -52,6 +52,36 @@ class Meter:
     def _watch(self) -> None:
         while not self._stopping.wait(_SECONDS):
             self._of_workers()
+
+
+class Spent:
+    """Processor time of a process and of all below it, since the start of each and also of those that end while the block lasts."""
+
+    def __init__(self, pid: int) -> None:
+        self._root = psutil.Process(pid)
+        self._seen: dict[psutil.Process, float] = {}
+        self._lock = threading.Lock()
+        self._stopping = threading.Event()
+        self._thread = threading.Thread(target=self._watch, daemon=True)
+
+    def __enter__(self) -> Self:
+        self._thread.start()
+        return self
+
+    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None) -> None:
+        self._stopping.set()
+        self._thread.join()
+
+    def seconds(self) -> float:
+        """Return user and system time so far."""
+        with self._lock:
+            for one in (self._root, *_below(self._root)):
+                self._seen[one] = max(_own(one), self._seen.get(one, 0.0))
+            return sum(self._seen.values())
+
+    def _watch(self) -> None:
+        while not self._stopping.wait(_SECONDS):
+            self.seconds()
 
 
 def _is_jvm(process: psutil.Process) -> bool:

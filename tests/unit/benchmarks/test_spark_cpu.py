@@ -27,20 +27,25 @@ sys.stdin.readline()
 """
 
 
-def test_a_worker_counts_after_its_end(monkeypatch: pytest.MonkeyPatch) -> None:
+@pytest.mark.parametrize("name", ["Meter", "Spent"])
+def test_a_worker_counts_after_its_end(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.syspath_prepend(str(BENCHMARKS))
-    meter = importlib.import_module("common.spark_cpu").Meter()
+    spark_cpu = importlib.import_module("common.spark_cpu")
     command = [sys.executable, "-c", DAEMON, "SparkSubmit"]
     with subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True) as jvm:
         assert jvm.stdin is not None
         assert jvm.stdout is not None
-        with meter:
+        with spark_cpu.Meter() if name == "Meter" else spark_cpu.Spent(jvm.pid) as meter:
             assert jvm.stdout.readline() == "busy\n"
-            before = meter.seconds()
+            before = _workers(meter.seconds())
             jvm.stdin.write("\n")
             jvm.stdin.flush()
             assert jvm.stdout.readline() == "ended\n"
-            after = meter.seconds()
+            after = _workers(meter.seconds())
         jvm.stdin.close()
-    assert before["python_workers"] >= 0.29
-    assert after["python_workers"] >= before["python_workers"]
+    assert before >= 0.29
+    assert after >= before
+
+
+def _workers(seconds: float | dict[str, float]) -> float:
+    return seconds["python_workers"] if isinstance(seconds, dict) else seconds
