@@ -152,10 +152,6 @@ ALLOWED: Final[Mapping[str, str]] = {
     "settings.py:SASL_SSL": "a value of a setting",
     "settings.py:SSL": "a value of a setting",
     "models.py:verdict": _FIELD,  # vocabulary: verdict: a field of the contract
-    "stages.py:side_by_side": "a field of a result, which is written as JSON",
-    "stages.py:executors": "a field of a result, which is written as JSON",
-    "stages.py:task_seconds": "a field of a result, which is written as JSON",
-    "stages.py:longest_task_seconds": "a field of a result, which is written as JSON",
     # for tests
     "testing.py:eventually": _ADDRESS,
     "testing.py:own_keyspace": _ADDRESS,
