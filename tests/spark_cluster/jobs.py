@@ -21,14 +21,15 @@ from starling_common.settings import Cassandra
 from starling_common.testing import free_port
 from tests.conftest import Stack
 from tests.integration.spark.instance import Instance, wait_for
-from tests.integration.spark.lake_instance import LakeInstance, behaviour, received
+from tests.integration.spark.lake_instance import LakeInstance
 from tests.s3_server import BUCKET, REGION
-from tests.spark_cluster.lake_rows import lake_places
+from tests.spark_cluster.lake_rows import lake_places, places_by_pyiceberg
+from tests.spark_cluster.lake_story import LakeStory
+from tests.spark_cluster.nessie_lake import nessie_lake
 from tests.spark_cluster.rig import CHECKPOINTS, ENVIRONMENT, WORKERS, Rig, pythons, rig
 from tests.spark_cluster.story import DAY_MS, PATIENCE_SECONDS, START_MS, TRAITS, Story
 
 CANCELLED: Final[dict[str, Any]] = {"event": "Order Cancelled"}
-TRACK: Final = "ingest.track"
 BY_A_WORKER: Final = re.compile(r".*/[0-9a-f]{32}\.parquet")
 """The names of files that Python workers have written to the lake, and not Iceberg's writer."""
 
@@ -171,55 +172,35 @@ def _the_checkpoint_is_lost(story: Story, until_ms: int, given: Mapping[str, str
 # The session with which the test reads the tables leaves a socket of py4j to the garbage collector.
 @pytest.mark.filterwarnings("ignore::pytest.PytestUnraisableExceptionWarning")
 def test_the_lake_in_an_object_store_contains_each_record_once_although_a_worker_dies(cluster: Rig, tmp_path: Path) -> None:
-    stack = Stack(cluster.broker.opened, cluster.registry_url, Cassandra(contact_points="127.0.0.1"))
-    lake = LakeInstance(stack, tmp_path)
-    given: dict[str, Any] = cluster.settings("spark", "iceberg", "jdbc") | cluster.lake_settings()
-    broken: set[bytes] = set()
-    # Micro-batches of fewer records, so that several follow each other.
-    given |= {"STARLING_LAKE_BATCH_RECORDS": "200"}
+    """The catalog is in a database."""
+    story = LakeStory(cluster, tmp_path)
+    with story.deployed():
+        story.run(cluster.settings("spark", "iceberg", "jdbc") | cluster.lake_settings())
+        found = lake_places(cluster, story.lake, tmp_path)
+    story.assert_each_once(found)
+    assert_written_by_workers(cluster, "lake")
+    assert cluster.s3.names("checkpoints/lake-3/commits")
+    assert exported(cluster, tmp_path, story.lake) == found["behaviour_events"]
 
-    def more(count: int) -> None:
-        lake.send(BEHAVIOUR, *[lake.value(BEHAVIOUR, behaviour(f"event {number}")) for number in range(count)])
-        items = [lake.value(TRACK, received("track", {"event": f"item {number}"})) for number in range(count)]
-        broken.add(items[0][:-1])
-        lake.send(TRACK, *items, items[0][:-1])
 
-    lake.deploy()
-    try:
-        more(300)
-        with lake.running(**given) as service:
-            lake.settle(service, PATIENCE_SECONDS)
-            busy = cluster.busy_workers()
-            assert len(busy) == WORKERS
-            assert {python for worker in busy for python in pythons(worker)} == {f"./{ENVIRONMENT}/bin/python"}
-            more(400)
-            assert busy[1].kill() > 1
-            more(400)
-            lake.settle(service, PATIENCE_SECONDS)
-            assert len(cluster.busy_workers()) == WORKERS - 1
-            # The driver dies within a micro-batch; the next one continues from the tables and the checkpoint.
-            more(400)
-            service.kill()
-        with lake.running(**given) as service:
-            lake.settle(service, PATIENCE_SECONDS)
-            assert service.stop() == 0
-        found = lake_places(cluster, lake, tmp_path)
-    except BaseException:
-        print(lake.log_tail(), cluster.logs())  # noqa: T201 - pytest shows it with the failed test
-        raise
-    finally:
-        lake.remove()
-    sent = sorted(lake.sent)
-    refused = [place for place in sent if lake.sent[place] in broken]
-    assert len(refused) == 4
-    assert found["behaviour_events"] == [place for place in sent if place[0] == BEHAVIOUR]
-    assert found["ingest_items"] == [place for place in sent if place[0] == TRACK and place not in refused]
-    assert found["quarantine"] == refused
-    data = [name for name in cluster.s3.names("lake") if name.endswith(".parquet")]
+def test_the_lake_of_a_catalog_service_contains_each_record_once_although_a_worker_dies(cluster: Rig, tmp_path: Path) -> None:
+    """The catalog is Nessie, whose tables are beside the checkpoints."""
+    story = LakeStory(cluster, tmp_path)
+    checkpoints = f"{CHECKPOINTS}/of-nessie"
+    with nessie_lake(cluster) as lake, story.deployed():
+        given = cluster.settings("spark", "iceberg", "iceberg-aws") | lake.settings()
+        story.run(given | {"STARLING_CHECKPOINT_DIR": checkpoints})
+        found = places_by_pyiceberg(lake.opened(), story.lake)
+    story.assert_each_once(found)
+    assert_written_by_workers(cluster, "of-nessie")
+    assert cluster.s3.names("checkpoints/of-nessie/lake-3/commits")
+
+
+def assert_written_by_workers(cluster: Rig, prefix: str) -> None:
+    """Check who has written the data files below a prefix, of which the rows show nothing."""
+    data = [name for name in cluster.s3.names(prefix) if name.endswith(".parquet")]
     assert data
     assert all(BY_A_WORKER.fullmatch(name) for name in data)
-    assert cluster.s3.names("checkpoints/lake-3/commits")
-    assert exported(cluster, tmp_path, lake) == found["behaviour_events"]
 
 
 def exported(cluster: Rig, directory: Path, lake: LakeInstance) -> list[tuple[str, int, int]]:
