@@ -10,7 +10,6 @@ from collections import Counter
 from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any, Final
-from urllib.parse import quote_plus, urlsplit
 
 import psutil
 import pyarrow.parquet as pq
@@ -19,10 +18,12 @@ import pytest
 from starling_common.kafka.topics import BEHAVIOUR
 from starling_common.settings import Cassandra
 from starling_common.testing import free_port
+from starling_rules.imports import DONE, RUNNING
 from tests.conftest import Stack
 from tests.integration.spark.instance import Instance, wait_for
 from tests.integration.spark.lake_instance import LakeInstance
-from tests.s3_server import BUCKET, REGION
+from tests.s3_server import BUCKET
+from tests.spark_cluster.import_story import FILES, GOOD_ROWS, import_story
 from tests.spark_cluster.lake_rows import lake_places, places_by_pyiceberg
 from tests.spark_cluster.lake_story import LakeStory
 from tests.spark_cluster.nessie_lake import nessie_lake
@@ -30,6 +31,7 @@ from tests.spark_cluster.rig import CHECKPOINTS, ENVIRONMENT, WORKERS, Rig, pyth
 from tests.spark_cluster.story import DAY_MS, PATIENCE_SECONDS, START_MS, TRAITS, Story
 
 CANCELLED: Final[dict[str, Any]] = {"event": "Order Cancelled"}
+LOST: Final = "ExecutorLostFailure"
 BY_A_WORKER: Final = re.compile(r".*/[0-9a-f]{32}\.parquet")
 """The names of files that Python workers have written to the lake, and not Iceberg's writer."""
 
@@ -196,6 +198,39 @@ def test_the_lake_of_a_catalog_service_contains_each_record_once_although_a_work
     assert cluster.s3.names("checkpoints/of-nessie/lake-3/commits")
 
 
+def test_an_import_sends_each_row_with_its_own_id_although_a_worker_dies(cluster: Rig, tmp_path: Path) -> None:
+    """The executors read files in the object store, and store the progress in a Cassandra of the network."""
+    lost = cluster.tasks(LOST)
+    with import_story(cluster, tmp_path) as story:
+        story.put_files()
+        place = story.request()
+        story.edge.behaviour = "slow"
+        with story.job() as job:
+            busy = story.busy_workers(place, job)
+            assert {python for worker in busy for python in pythons(worker)} == {f"./{ENVIRONMENT}/bin/python"}
+            assert busy[0].kill() > 1
+            story.edge.behaviour = "faultless"
+            assert job.wait(PATIENCE_SECONDS) == 0
+        assert (cluster.tasks(LOST) - lost).keys() == {busy[0].host.address}
+        sent = story.imports.message_ids()
+        print(f"{len(set(sent))} rows, of which {len(sent) - len(set(sent))} were sent again")  # noqa: T201 - as above
+        assert set(sent) == story.message_ids()
+        assert story.imports.rejects(place) == [
+            rejected
+            for file in FILES
+            for rejected in ((file, GOOD_ROWS + 1, "user", "missing_id"), (file, GOOD_ROWS + 2, "", "wrong_columns"))
+        ]
+        assert story.imports.state(place) == (DONE, None)
+        # As a driver that was killed before it had stored that the import is done.
+        assert story.imports.database.write_if(
+            "UPDATE {ks}.imports SET state = ? WHERE workspace = ? AND key = ? IF EXISTS", (RUNNING, *place)
+        )
+        with story.job() as job:
+            assert job.wait(PATIENCE_SECONDS) == 0
+        assert story.imports.state(place) == (DONE, None)
+        assert story.imports.message_ids() == sent
+
+
 def assert_written_by_workers(cluster: Rig, prefix: str) -> None:
     """Check who has written the data files below a prefix, of which the rows show nothing."""
     data = [name for name in cluster.s3.names(prefix) if name.endswith(".parquet")]
@@ -205,8 +240,7 @@ def assert_written_by_workers(cluster: Rig, prefix: str) -> None:
 
 def exported(cluster: Rig, directory: Path, lake: LakeInstance) -> list[tuple[str, int, int]]:
     """Export a table to the object store, by executors that write files there with Arrow. Return the places of the rows, sorted."""
-    to = f"s3://{BUCKET}/exports?region={REGION}&scheme=http&endpoint_override={quote_plus(urlsplit(cluster.s3.endpoint).netloc)}"
-    definition = {"source": "behaviour_events", "sink": "parquet", "to": to, "columns": ["name"]}
+    definition = {"source": "behaviour_events", "sink": "parquet", "to": cluster.arrow_root("exports"), "columns": ["name"]}
     given = {
         **cluster.settings("spark", "iceberg", "jdbc"),
         **cluster.lake_settings(),

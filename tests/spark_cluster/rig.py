@@ -10,7 +10,7 @@ from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Final
-from urllib.parse import urlsplit
+from urllib.parse import quote_plus, urlsplit
 
 import psutil
 
@@ -23,7 +23,7 @@ from starling_local.spark_cluster import SparkCluster, SparkWorker, spark_cluste
 from starling_local.stack.supervision.process import marked_processes
 from starling_local.testing import embedded
 from tests.conftest import ROOT
-from tests.s3_server import BUCKET, S3Server, s3_server
+from tests.s3_server import BUCKET, REGION, S3Server, s3_server
 from tests.secured_broker import Secured, secured_broker
 from tests.spark_cluster.faulty_link import FaultyLink, faulty_link
 from tools.spark_environment import pack
@@ -87,18 +87,23 @@ class Rig:
         options = ["--master", self.cluster.master, "--deploy-mode", "client", "--driver-memory", "1g", "--jars", jars(*bundles)]
         return [program, *options, str(starling_spark.submit.__file__), job, *words]
 
+    def arrow_root(self, path: str) -> str:
+        """Return the URI of a path of the object store for clients of Arrow, which have the keys in their environment."""
+        host, port = self.links.store.place
+        return f"s3://{BUCKET}/{path}?region={REGION}&scheme=http&endpoint_override={quote_plus(f'{host}:{port}')}"
+
     def busy_workers(self) -> list[SparkWorker]:
         """Return the workers with an executor."""
         alive = [one for one in self.cluster.workers if one.process is not None and one.process.poll() is None]
         return [one for one in alive if one.running_executors()]
 
-    def tasks(self) -> Counter[str]:
-        """Return the number of successful tasks of all drivers by host, of the event logs."""
+    def tasks(self, reason: str = "Success") -> Counter[str]:
+        """Return the number of tasks of all drivers by host, of the event logs. `reason`: why they ended, in Spark's words."""
         found: Counter[str] = Counter()
         for file in (self.home / "events").rglob("events_*"):
             for line in file.read_text().splitlines():
                 event: dict[str, Any] = json.loads(line) if '"SparkListenerTaskEnd"' in line else {}
-                if event and event["Task End Reason"]["Reason"] == "Success":
+                if event and event["Task End Reason"]["Reason"] == reason:
                     found[event["Task Info"]["Host"]] += 1
         return found
 
