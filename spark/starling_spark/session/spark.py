@@ -132,6 +132,8 @@ def session_config(settings: SparkSettings, *, is_streaming: bool = False) -> Ma
         f"{_STATE}.rocksdb.blockSizeKB": "16",
         # Rows of a job may have hundreds of KB. A task has several such batches at once, and memory for twice their size.
         "spark.sql.execution.arrow.maxBytesPerBatch": "4m",
+        # A task builds as many rows at once when a frame is stored; with Spark's 10,000 that needs more than a heap of 1 GB.
+        "spark.sql.inMemoryColumnarStorage.batchSize": "200",
         "spark.sql.streaming.minBatchesToRetain": "10",
         # An idle query reports its offsets too, so a query that was killed between its two commits repeats the second.
         "spark.sql.streaming.noDataProgressEventInterval": "1000",

@@ -22,7 +22,8 @@ def by_rows(
     lake: Lake, tables: Sequence[LakeTable], batch: DataFrame, opened: Opened, counted: Counted = lambda _: None
 ) -> dict[str, int]:
     """Write a micro-batch, and return the number of rows by table with input."""
-    persisted = [batch.persist(StorageLevel.MEMORY_AND_DISK)]
+    # On disk alone, because the memory of an executor has to suffice for a micro-batch of any size.
+    persisted = [batch.persist(StorageLevel.DISK_ONLY)]
     try:
         batch_spans = spans(batch)
         quarantined = lake.tip(QUARANTINE)
@@ -32,7 +33,7 @@ def by_rows(
             own = of_topics(batch_spans, table.topics)
             if own:
                 part = _read(table, batch, own, (lake.tip(table.name), quarantined), opened)
-                persisted.append(part.found.persist(StorageLevel.MEMORY_AND_DISK))
+                persisted.append(part.found.persist(StorageLevel.DISK_ONLY))
                 parts.append(part)
         # The quarantine is committed first, from the same decoding: a repeated batch may decode a record whose schema is
         # registered by then.
