@@ -208,7 +208,7 @@ bench-delivery: setup ## delivery: rates relative to bare loops, latencies, a br
 bench-stream: setup ## the stream layer beside Kafka Streams, Quix Streams and stock Faust: about an hour (ARGS=--small: minutes)
 	@$(PYTHON) benchmarks/stream.py $(ARGS)
 
-bench-spark: setup ## computed traits and the lake beside reading and decoding alone, two executors beside one (as root), values while events flow, with up to three million people, exports to each sink, imports of 500,000 rows: two hours (ARGS=--small: minutes)
+bench-spark: setup ## computed traits and the lake beside reading and decoding alone, two executors beside one (as root), values while events flow, with up to three million people, exports to each sink, imports of 500,000 rows: more than an hour (ARGS=--small: minutes)
 	@$(PYTHON) benchmarks/spark_profiles.py --write $(ARGS)
 	@$(PYTHON) benchmarks/spark_executors.py --write $(ARGS)
 	@$(PYTHON) benchmarks/spark_lake.py --write $(ARGS)

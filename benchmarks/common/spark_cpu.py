@@ -11,14 +11,10 @@ _SECONDS: Final = 1.0
 """Spark ends a worker that was idle for a minute, so no work is missed."""
 
 
-class Meter:
-    """Processor time of this process and of those below it, while the block lasts.
-
-    The daemon of Spark's Python workers ignores their end, so the system adds their time to no other process. A thread reads it.
-    """
+class _Watching:
+    """Reads the times in a thread while the block lasts, so that a process is known before it ends."""
 
     def __init__(self) -> None:
-        self._workers: dict[psutil.Process, float] = {}
         self._lock = threading.Lock()
         self._stopping = threading.Event()
         self._thread = threading.Thread(target=self._watch, daemon=True)
@@ -30,6 +26,24 @@ class Meter:
     def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None) -> None:
         self._stopping.set()
         self._thread.join()
+
+    def _read(self) -> object:
+        raise NotImplementedError
+
+    def _watch(self) -> None:
+        while not self._stopping.wait(_SECONDS):
+            self._read()
+
+
+class Meter(_Watching):
+    """Processor time of this process and of those below it, while the block lasts.
+
+    The daemon of Spark's Python workers ignores their end, so the system adds their time to no other process. A thread reads it.
+    """
+
+    def __init__(self) -> None:
+        super().__init__()
+        self._workers: dict[psutil.Process, float] = {}
 
     def seconds(self) -> dict[str, float]:
         """Return user and system time so far by `PARTS`: Spark's JVM, its Python workers, this process, and all servers."""
@@ -49,28 +63,17 @@ class Meter:
                     self._workers |= {worker: max(_own(worker), self._workers.get(worker, 0.0)) for worker in _below(jvm)}
             return sum(self._workers.values())
 
-    def _watch(self) -> None:
-        while not self._stopping.wait(_SECONDS):
-            self._of_workers()
+    def _read(self) -> float:
+        return self._of_workers()
 
 
-class Spent:
+class Spent(_Watching):
     """Processor time of a process and of all below it, since the start of each and also of those that end while the block lasts."""
 
     def __init__(self, pid: int) -> None:
+        super().__init__()
         self._root = psutil.Process(pid)
         self._seen: dict[psutil.Process, float] = {}
-        self._lock = threading.Lock()
-        self._stopping = threading.Event()
-        self._thread = threading.Thread(target=self._watch, daemon=True)
-
-    def __enter__(self) -> Self:
-        self._thread.start()
-        return self
-
-    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None) -> None:
-        self._stopping.set()
-        self._thread.join()
 
     def seconds(self) -> float:
         """Return user and system time so far."""
@@ -79,9 +82,8 @@ class Spent:
                 self._seen[one] = max(_own(one), self._seen.get(one, 0.0))
             return sum(self._seen.values())
 
-    def _watch(self) -> None:
-        while not self._stopping.wait(_SECONDS):
-            self.seconds()
+    def _read(self) -> float:
+        return self.seconds()
 
 
 def _is_jvm(process: psutil.Process) -> bool:
