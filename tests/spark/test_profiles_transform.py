@@ -1,11 +1,13 @@
 """Computed traits as DataFrame in, DataFrame out: no broker, no registry."""
 
 import json
+import tempfile
 from collections.abc import Mapping
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
+import lmdb
 import pytest
 from pyspark.sql import DataFrame, Row, SparkSession, functions
 from pyspark.sql.streaming.query import StreamingQuery
@@ -164,6 +166,40 @@ def test_a_stream_keeps_its_state_between_micro_batches(spark: SparkSession, tmp
     assert times.value == {0: START_MS + 30 * DAY_MS}
     assert [count for count in counts.value.values() if any(count)] == [(1, 0)]  # nothing of bob is left
     assert batches == [{(0, "ann"): "10.0", (0, "bob"): "1.0"}, {(0, "ann"): "15.0"}, {(0, "ann"): "5.0", (0, "bob"): None}]
+
+
+@pytest.mark.parametrize(("is_own", "value"), [(True, "6.0"), (False, "15.0")])
+def test_states_are_read_from_the_copy_of_the_same_version_alone(
+    spark: SparkSession, tmp_path: Path, *, is_own: bool, value: str
+) -> None:
+    """The copy gets another state of ann, in the second case with another version too."""
+    batches: list[dict[tuple[int, str], Any]] = []
+    (tmp_path / "in").mkdir()
+    job = replace(JOB, query=f"copies-{is_own}", copy_megabytes=10)
+    query = (
+        computed_traits(spark.readStream.schema(RECORDS).parquet(str(tmp_path / "in")), job)
+        .writeStream.outputMode("update")
+        .option("checkpointLocation", str(tmp_path / "checkpoint"))
+        .foreachBatch(lambda rows, _: batches.append({who: one["value"] for who, one in published(rows.collect()).items()}))
+        .start()
+    )
+
+    def send(*events: bytes) -> None:
+        records = [raw("events", 0, at, value) for at, value in enumerate(events)]
+        spark.createDataFrame(records, RECORDS).coalesce(1).write.mode("append").parquet(str(tmp_path / "in"))
+        query.processAllAvailable()
+
+    try:
+        send(event("ann", START_MS, '{"revenue": 10}'), event("bob", START_MS, '{"revenue": 1}'))
+        [directory] = Path(tempfile.gettempdir()).glob(f"blockmgr-*/starling-workers-*/{job.query}-0")
+        with lmdb.open(str(directory), map_size=1 << 20) as copy, copy.begin(write=True) as transaction:
+            transaction.put(b"w/ann", transaction.get(b"w/bob") or b"")
+            if not is_own:
+                transaction.put(b"\0version", b"another")
+        send(event("ann", START_MS, '{"revenue": 5}'))
+    finally:
+        query.stop()
+    assert batches == [{(0, "ann"): "10.0", (0, "bob"): "1.0"}, {(0, "ann"): value}]
 
 
 ORDERS_DEFINITION = Definition("w", "orders", 1, json.dumps({"event": "Order Completed"}), ())

@@ -12,6 +12,8 @@ from importlib import import_module
 from pathlib import Path
 from typing import Final
 
+from starling_spark.session.worker_files import shared_files
+
 _PRELOADED: Final = ("pandas", "pyarrow", "starling_spark.kafka.decoding", "starling_spark.jobs.profiles.query.transform")
 """The modules that take long to import; the workers import the other modules of a job."""
 
@@ -29,9 +31,10 @@ def main() -> None:
     daemon = import_module("pyspark.daemon")
     for name in _PRELOADED:
         import_module(name)
-    gc.collect()
-    gc.freeze()
-    daemon.manager()
+    with shared_files():
+        gc.collect()
+        gc.freeze()
+        daemon.manager()
 
 
 if __name__ == "__main__":

@@ -2,6 +2,7 @@
 
 import json
 from collections.abc import Iterable, Mapping, Sequence
+from contextlib import AbstractContextManager, nullcontext
 from typing import Any
 
 from starling_spark.jobs.profiles.definitions.entries import changed, first_entries
@@ -45,6 +46,9 @@ class MemoryStore:
         self.slots: dict[Slot, list[str]] = {}
         self.published: list[str] = []
         self.lists: dict[int, list[str]] = {}
+
+    def opened(self, _bucket: int) -> AbstractContextManager[None]:
+        return nullcontext()
 
     def clock(self) -> Clock:
         return self.kept_clock

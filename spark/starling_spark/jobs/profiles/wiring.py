@@ -134,4 +134,5 @@ def _query_options(settings: ProfilesSettings, open_spark: Callable[[], SparkSes
         trigger_seconds=settings.profiles_trigger_seconds,
         seeded_users=settings.profiles_seeded_users,
         batch_records=settings.profiles_batch_records,
+        copy_megabytes=settings.profiles_copy_megabytes,
     )

@@ -22,6 +22,7 @@ class Clock(msgspec.Struct, array_like=True):
     `waiting`: the number of lists of users with matches of traits that are not in force; `visits`: what is left of a step.
     `has_published`: earlier queries may have published outdated values of users whom the first step has not visited. `users`: how
     many have a state, `UNCOUNTED` in the state of an earlier release; `waiting_users`: how many are in the lists of `waiting`.
+    `copy`: the version of the copy of the users' states on the executor, "" without one.
     """
 
     now_ms: int = 0
@@ -37,6 +38,7 @@ class Clock(msgspec.Struct, array_like=True):
     has_published: bool = False
     users: int = UNCOUNTED
     waiting_users: int = 0
+    copy: str = ""
 
 
 class Computed(NamedTuple):

@@ -6,7 +6,9 @@ client of PySpark 4.1. `tests/unit/spark/test_spark_bulk_states.py` fails when P
 the public API.
 """
 
+import pickle
 from collections.abc import Iterable, Iterator, Mapping, Sequence
+from functools import partial
 from itertools import islice
 from struct import Struct
 from typing import Any, Final, Protocol
@@ -69,12 +71,14 @@ class PipelinedStates:
 
     def __init__(self, state: MapState) -> None:
         """Raises: AttributeError, ImportError, TypeError or ValueError if PySpark's internal client is not the expected one."""
+        from pyspark.serializers import pickle_protocol  # noqa: PLC0415 - internal
         from pyspark.sql.streaming.proto import StateMessage_pb2 as messages  # noqa: PLC0415 - as PySpark: a slow import
 
         client: Any = state._mapStateClient  # noqa: SLF001 - the public API cannot send without waiting
         connection = client._stateful_processor_api_client  # noqa: SLF001
         self._file = connection.sockfile
-        self._dumps, self._loads = connection.pickleSer.dumps, connection.pickleSer.loads
+        # Hot: cloudpickle, which PySpark uses here, builds a pickler in Python for each value; the bytes of text are the same.
+        self._dumps, self._loads = partial(pickle.dumps, protocol=pickle_protocol), connection.pickleSer.loads
         name = state._stateName  # noqa: SLF001
         # Hot: one message of each kind, filled again for each entry.
         self._get, self._update, self._remove = (messages.StateRequest() for _ in range(3))

@@ -30,7 +30,7 @@ _PRODUCED_BY = "starling-profiles"
 class QueryOptions:
     """The options of a query. `partitions`: of the profile-keyed topics; `checkpoints`: directory of all checkpoints;
     `state_partitions`: the tasks with state. `seeded_users`: about the most users whose history one micro-batch takes, and
-    `batch_records`: the most records.
+    `batch_records`: the most records. `copy_megabytes`: the most disk for the copy of the states of a bucket; 0: no copies.
     """
 
     brokers: str
@@ -40,6 +40,7 @@ class QueryOptions:
     trigger_seconds: float
     seeded_users: int = 20_000
     batch_records: int = 200_000
+    copy_megabytes: int = 0
 
 
 @dataclass(frozen=True, slots=True)
@@ -99,7 +100,7 @@ class TraitQuery:
         buckets = Buckets.of(options.partitions, options.state_partitions)
         self.name = checkpoint.name
         (visited := checkpoint / "visits").make()
-        job = replace(job, brokers=options.brokers, buckets=buckets)
+        job = replace(job, brokers=options.brokers, buckets=buckets, query=self.name, copy_megabytes=options.copy_megabytes)
         # The grouping keys are those for this number of tasks.
         spark.conf.set("spark.sql.shuffle.partitions", buckets.tasks)
         records, letters = _records(spark, job, options, visited.uri), Letters(STAGE, job.topics.dead_letters, job.wire)

@@ -6,7 +6,7 @@ Spark has one watermark for the whole query, drops late events that may still be
 The state of a bucket has the clock of its partition and a timer wheel beside its users.
 """
 
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from functools import cache, partial
 from itertools import chain
@@ -25,15 +25,14 @@ from starling_common.wire import FieldReader
 from starling_spark.failpoints import raising, raising_before
 from starling_spark.jobs.profiles.definitions.entries import Entries
 from starling_spark.jobs.profiles.definitions.plans import TraitPlan, compile_entries
-from starling_spark.jobs.profiles.fold.bucket import Clock, Computed, Unfoldable
+from starling_spark.jobs.profiles.fold.bucket import Computed, Unfoldable
 from starling_spark.jobs.profiles.fold.chunks import Chunk, Refusal, decode_chunk, split
 from starling_spark.jobs.profiles.fold.folding import BucketFold
 from starling_spark.jobs.profiles.fold.matches import EVENT_FIELDS, ChunkBuilder, RecordDecoders
 from starling_spark.jobs.profiles.fold.outputs import OutputBatches, computed_encoder, unpack
-from starling_spark.jobs.profiles.fold.wheel import Slot
 from starling_spark.jobs.profiles.query.buckets import SINGLE, Buckets
-from starling_spark.jobs.profiles.query.bulk_states import bulk_states
 from starling_spark.jobs.profiles.query.reports import Counts, Times
+from starling_spark.jobs.profiles.query.spark_store import SparkStore
 from starling_spark.kafka.codec import Wire, collect_rarely
 from starling_spark.kafka.dead_letters import letter
 from starling_spark.kafka.refused_headers import HeaderReader
@@ -71,7 +70,8 @@ class Job:
     `refused_before`: (topic, partition) -> offset up to which unreadable records are dead-lettered. `brokers`: for reading the
     headers of an unreadable record, "" if the records have headers. `published_to`: (partition, stream time in ms) of the
     last values of earlier queries. `epoch`: that of the values. `step`: the last change of the definitions, which
-    `is_complete` when it is in force for all users.
+    `is_complete` when it is in force for all users. `query`: its name. `copy_megabytes`: the most disk for the copy of the states
+    of a bucket; 0: no copies.
     """
 
     topics: Topics
@@ -86,6 +86,8 @@ class Job:
     epoch: int = 0
     step: int = 0
     is_complete: bool = True
+    query: str = ""
+    copy_megabytes: int = 0
 
 
 def computed_traits(
@@ -204,7 +206,7 @@ class _Processor(StatefulProcessor):
 
     def init(self, handle: StatefulProcessorHandle) -> None:
         """Declare the state; Spark calls it in the worker, before the first key."""
-        self._store = _SparkStore(handle)
+        self._store = SparkStore(handle, self._job.query, self._job.copy_megabytes)
         collect_rarely()
         self._plans = plans_of(self._job)
         self._encode = computed_encoder(self._job.wire.codec(self._job.topics.aggregates), self._job.epoch)
@@ -231,20 +233,20 @@ class _Processor(StatefulProcessor):
         if first is None:
             return  # only users of `published_users` so far
         partition = first["partition"]
-        published_to = self._published_to.get(partition, 0)
-        folding = BucketFold(self._plans, self._store, published_to, raising())
-        for row in chain((first,), chunks):
-            encoded = row["chunk"]
-            chunk = decode_chunk(encoded)
-            for refusal in chunk.refused:
-                outputs.add(self._refused(refusal))
-            for event in folding.fold(chunk, encoded):
-                outputs.add(self._refused(self._unfoldable(partition, event)))
-        for one in folding.finish(wall_clock_micros()):
-            if isinstance(one, Computed):
-                outputs.add(self._computed(partition, one))
-            else:
-                outputs.add(self._refused(self._unfoldable(partition, one)))
+        with self._store.opened(key[0]):
+            folding = BucketFold(self._plans, self._store, self._published_to.get(partition, 0), raising())
+            for row in chain((first,), chunks):
+                encoded = row["chunk"]
+                chunk = decode_chunk(encoded)
+                for refusal in chunk.refused:
+                    outputs.add(self._refused(refusal))
+                for event in folding.fold(chunk, encoded):
+                    outputs.add(self._refused(self._unfoldable(partition, event)))
+            for one in folding.finish(wall_clock_micros()):
+                if isinstance(one, Computed):
+                    outputs.add(self._computed(partition, one))
+                else:
+                    outputs.add(self._refused(self._unfoldable(partition, one)))
         if self._counts is not None:
             self._counts.add({key[0]: folding.counts})
         for packed in outputs.packed():
@@ -268,59 +270,3 @@ class _Processor(StatefulProcessor):
     def _computed(self, partition: int, computed: Computed) -> tuple[Any, ...]:
         key, topic = computed.user.encode(), self._job.topics.aggregates
         return topic, partition, key, self._encode(computed), computed.received_at // 1000, computed.correlation_id, None
-
-
-class _SparkStore:
-    """Adapter: `folding.Store` over Spark's state variables of the current key."""
-
-    def __init__(self, handle: StatefulProcessorHandle) -> None:
-        self._clock = handle.getValueState("clock", "state binary")
-        self._states = handle.getMapState("users", "user string", "state binary")
-        self._users = bulk_states(self._states)
-        self._slots = handle.getMapState("slots", "start long, exponent int", "users binary")
-        self._lists = handle.getMapState("visits", "number int", "users binary")
-        self._published = handle.getListState("published", "users binary")
-
-    def clock(self) -> Clock:
-        found = self._clock.get()
-        return Clock() if found is None else msgspec.msgpack.decode(bytes(found[0]), type=Clock)
-
-    def put_clock(self, clock: Clock) -> None:
-        self._clock.update((msgspec.msgpack.encode(clock),))
-
-    def read_users(self, users: Sequence[str]) -> list[bytes | None]:
-        return self._users.read(users)
-
-    def put_users(self, states: Mapping[str, bytes | None]) -> None:
-        self._users.write(states)
-
-    def slot(self, slot: Slot) -> list[str]:
-        found = self._slots.getValue(tuple(slot))
-        return [] if found is None else msgspec.msgpack.decode(bytes(found[0]), type=list[str])
-
-    def put_slot(self, slot: Slot, users: list[str]) -> None:
-        if users:
-            self._slots.updateValue(tuple(slot), (msgspec.msgpack.encode(users),))
-        elif self._slots.containsKey(tuple(slot)):
-            self._slots.removeKey(tuple(slot))
-
-    def names(self) -> list[str]:
-        return [name for (name,) in self._states.keys()]  # noqa: SIM118 - no mapping
-
-    def put_list(self, number: int, users: list[str]) -> None:
-        self._lists.updateValue((number,), (msgspec.msgpack.encode(users),))
-
-    def take_list(self, number: int) -> list[str]:
-        found = self._lists.getValue((number,))
-        if found is None:
-            return []
-        self._lists.removeKey((number,))
-        return msgspec.msgpack.decode(bytes(found[0]), type=list[str])
-
-    def put_published(self, users: bytes) -> None:
-        self._published.appendValue((bytes(users),))
-
-    def take_published(self) -> Iterator[str]:
-        for (users,) in self._published.get():
-            yield from msgspec.msgpack.decode(bytes(users), type=list[str])
-        self._published.clear()
