@@ -63,6 +63,7 @@ UNCOUNTED_EVENT: Final = "Page Scrolled"
 GROUP: Final = "starling-profiles"
 SOAK_SLICE_SECONDS: Final = 20.0
 WORKER_DAEMON: Final = "starling_spark.session.worker_daemon"
+WORKER_FILES: Final = "/starling-workers-"
 PATIENCE_SECONDS: Final = 1_800.0
 ASKED_EVERY_SECONDS: Final = 0.2
 LOAD_SECONDS: Final = 90.0
@@ -239,12 +240,17 @@ class Bench:
         return self._spent.seconds()
 
     def worker_mb(self) -> float:
-        """Return the greatest resident memory of a Python worker, with the pages that it shares with its daemon."""
+        """Return the greatest resident memory of a Python worker, with the pages that it shares with its daemon.
+
+        Without the pages of the files with copies of states, which the system drops when it needs memory.
+        """
         sizes = [0]
         for process in psutil.Process(self.job.pid).children(recursive=True):
             try:
                 # The command line of the JVM has the name of the module too, as a setting of Spark.
-                sizes += [process.memory_info().rss] if process.cmdline()[1:3] == ["-m", WORKER_DAEMON] else []
+                if process.cmdline()[1:3] == ["-m", WORKER_DAEMON]:
+                    copies = sum(one.rss for one in process.memory_maps() if WORKER_FILES in one.path)
+                    sizes.append(process.memory_info().rss - copies)
             except psutil.Error:
                 continue
         return round(max(sizes) / 1e6)
@@ -281,8 +287,10 @@ class Bench:
         """Return latencies, cost and memory at a rate, and print them. The first ten seconds warm up."""
         self.load.run(rate, 10)
         self.settle()
+        prepared = self.load.prepare(rate, seconds)
+        print(f"{rate:,.0f} events/s for {seconds:.0f} s", flush=True)
         known, before, events, values = set(self.load.sent), self.cpu_seconds(), self.load.count, self.values.count
-        reached = self.load.run(rate, seconds)
+        reached = self.load.run(rate, seconds, prepared=prepared)
         self.settle()
         latencies = self.latencies([user for user in self.load.sent if user not in known])
         found = {

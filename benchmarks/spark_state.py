@@ -1,9 +1,10 @@
-"""State of Spark's stateful processors: reading and writing one person's state by the public API, and pipelined.
+"""State of Spark's stateful processors: reading and writing one person's state by the public API, pipelined, and with a copy.
 
 The processor of a streaming query reads and writes the states of randomly chosen people, in turns by the public client of
-PySpark and by the pipelined one of the computed traits, in one map state in RocksDB as the job has it. Each figure is the median of
-the rounds: CPU-µs a person in the Python worker and in the JVM while the calls run, and of the whole micro-batch with output and
-commit, less those of an empty one. Run: python benchmarks/spark_state.py [--small] [--write]
+PySpark, by the pipelined one of the computed traits, and by that one behind a copy on the local disk. The states are in one map
+state in RocksDB as the job has it. A round writes what it read, so the copy has all states in every round. Each figure is the
+median of the rounds: CPU-µs a person in the Python worker and in the JVM while the calls run, and of the whole micro-batch with
+output and commit, less those of an empty one. Run: python benchmarks/spark_state.py [--small] [--write]
 """
 
 import argparse
@@ -14,26 +15,30 @@ import statistics
 import tempfile
 import time
 from collections.abc import Iterator, Mapping, Sequence
+from contextlib import ExitStack, contextmanager
 from pathlib import Path
 from typing import Any, Final, NamedTuple
 
 import pandas as pd
 import psutil
 from common.bench import keep
+from common.spark_cpu import Spent
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql.streaming.stateful_processor import StatefulProcessor, StatefulProcessorHandle
 
 from starling_common.settings import Http, Kafka, SchemaRegistry
 from starling_local.runtime import runtime_jars
 from starling_spark.jobs.profiles.query.bulk_states import BulkStates, PipelinedStates, PublicStates
+from starling_spark.jobs.profiles.query.local_states import CopiedStates, LocalStates
 from starling_spark.session.settings import SparkSettings
 from starling_spark.session.spark import open_session, session_config
 
+COPY_MEGABYTES: Final = 8_192
 STATE_BYTES: Final = 1_700
 """The median state of a person with 50 definitions, of spark_profiles.json."""
 STORES: Final = (10_000, 100_000, 1_000_000)
 FILL: Final = 25_000
-CLIENTS: Final = ("public", "pipelined")
+CLIENTS: Final = ("public", "pipelined", "copied")
 GOAL_CPU_US: Final = 30
 GOAL_TIMES: Final = 3
 _JAVA_OPTIONS: Final = "spark.driver.extraJavaOptions"
@@ -58,14 +63,16 @@ class Touched(NamedTuple):
 
 
 class Touching(StatefulProcessor):
-    """Reads and writes the states that a command names. `jvm`: the process id of the JVM."""
+    """Reads and writes the states that a command names. `jvm`: the process id of the JVM. `copies`: the directory of the copy."""
 
-    def __init__(self, jvm: int) -> None:
+    def __init__(self, jvm: int, copies: str) -> None:
         self._jvm = jvm
+        self._copies = Path(copies)
 
     def init(self, handle: StatefulProcessorHandle) -> None:
         state = handle.getMapState("users", "user string", "state binary")
         self._clients: dict[str, BulkStates] = {"public": PublicStates(state), "pipelined": PipelinedStates(state)}
+        self._version = handle.getValueState("version", "version string")
         self._bytes = random.Random(1).randbytes(1 << 20)
 
     def handleInputRows(self, key: Any, rows: Any, timerValues: Any) -> Iterator[pd.DataFrame]:  # noqa: ARG002, N802, N803
@@ -76,9 +83,26 @@ class Touching(StatefulProcessor):
     def _touch(self, command: Any) -> tuple[Any, ...]:
         if command.client == "fill":
             people: Sequence[int] = range(command.people, command.people + command.touched)
-            self._clients["pipelined"].write({_key(person): self._state(person) for person in people})
+            with self._client("copied") as client:
+                client.write({_key(person): self._state(person) for person in people})
             return ("fill", command.touched, 0, *(0.0,) * 5)
-        client = self._clients[command.client]
+        with self._client(command.client) as client:
+            return self._measure(command, client)
+
+    @contextmanager
+    def _client(self, name: str) -> Iterator[BulkStates]:
+        if name != "copied":
+            yield self._clients[name]
+            return
+        found = self._version.get()
+        copy = LocalStates(self._copies, "" if found is None else found[0], COPY_MEGABYTES)
+        try:
+            yield CopiedStates(self._clients["pipelined"], copy)
+            self._version.update((copy.seal(),))
+        finally:
+            copy.close()
+
+    def _measure(self, command: Any, client: BulkStates) -> tuple[Any, ...]:
         people = random.Random(command.seed).sample(range(command.people), command.touched)
         keys = [_key(person) for person in people]
         jvm = psutil.Process(self._jvm)
@@ -134,12 +158,14 @@ class Query:
             .option("maxFilesPerTrigger", 1)
             .csv(str(self._commands))
             .groupBy("bucket")
-            .transformWithStateInPandas(Touching(self._jvm.pid), _ddl(_TOOK), "Update", "None")
+            .transformWithStateInPandas(Touching(self._jvm.pid, str(directory / "copy")), _ddl(_TOOK), "Update", "None")
             .writeStream.outputMode("update")
             .option("checkpointLocation", str(directory / "checkpoint"))
             .foreachBatch(self._take)
             .start()
         )
+        self._closing = ExitStack()
+        self._spent = self._closing.enter_context(Spent(self._jvm.pid))
 
     def _take(self, rows: DataFrame, _batch: int) -> None:
         self._rows = rows.collect()
@@ -160,10 +186,10 @@ class Query:
         return Touched(touched, row.read_s, row.write_s, row.read_cpu_s, row.write_cpu_s, row.jvm_cpu_s, cpu)
 
     def _cpu_seconds(self) -> float:
-        times = [process.cpu_times() for process in (self._jvm, *self._jvm.children(recursive=True))]
-        return float(sum(one.user + one.system + one.children_user + one.children_system for one in times))
+        return self._spent.seconds()
 
     def stop(self) -> None:
+        self._closing.close()
         self._query.stop()
 
 
@@ -183,11 +209,13 @@ def measure(spark: SparkSession, directory: Path, people: int, touched: int, rou
         query.stop()
     empty_batch = statistics.median(one.batch_cpu_s for one in idle)
     figures = {client: figures_of(ran[1:], empty_batch) for client, ran in found.items()}
-    public, pipelined = (figures[client] for client in CLIENTS)
     return figures | {
         "empty_batch_cpu_s": round(empty_batch, 2),
-        "times_by_cpu": round(public["cpu_us"] / pipelined["cpu_us"], 2),
-        "times_by_wall": round(public["wall_us"] / pipelined["wall_us"], 2),
+        **{
+            f"{client}_times_by_{by}": round(figures["public"][f"{by}_us"] / figures[client][f"{by}_us"], 2)
+            for client in CLIENTS[1:]
+            for by in ("cpu", "wall")
+        },
     }
 
 
