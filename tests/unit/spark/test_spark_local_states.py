@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from starling_spark.jobs.profiles.query.local_states import CopiedStates, LocalStates
+from starling_spark.jobs.profiles.query.local_states import UNUSED_SECONDS, CopiedStates, LocalStates
 from starling_spark.session.worker_files import shared_files, worker_files
 
 STATES: dict[str, bytes | None] = {"w/anna": b"one", "w/ben": os.urandom(1_700), "w/Größe": b"", "w/" + "ü" * 500: b"long"}
@@ -124,6 +124,19 @@ def test_a_full_copy_is_emptied(tmp_path: Path, capsys: pytest.CaptureFixture[st
     assert "STARLING_PROFILES_COPY_MEGABYTES" in capsys.readouterr().out
     version = sealed(directory, "", {"w/anna": b"two"}, megabytes=1)
     assert read(directory, version, ["w/anna"]) == [b"two"]
+
+
+def test_a_new_copy_removes_those_that_are_not_used(tmp_path: Path) -> None:
+    """The buckets of the others are elsewhere, or their query has ended."""
+    versions = {name: sealed(tmp_path / name, "", {"w/anna": name.encode()}) for name in ("query-0", "query-1", "former-0")}
+    for name in ("query-1", "former-0"):
+        changed_at = (tmp_path / name / "data.mdb").stat().st_mtime - UNUSED_SECONDS - 1
+        os.utime(tmp_path / name / "data.mdb", (changed_at, changed_at))
+    assert read(tmp_path / "query-0", versions["query-0"], ["w/anna"]) == [b"query-0"]
+    assert len(list(tmp_path.iterdir())) == 3
+    sealed(tmp_path / "query-2", "", {"w/anna": b"new"})
+    assert sorted(one.name for one in tmp_path.iterdir()) == ["query-0", "query-2"]
+    assert read(tmp_path / "query-0", versions["query-0"], ["w/anna"]) == [b"query-0"]
 
 
 def test_a_broken_file_is_replaced(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:

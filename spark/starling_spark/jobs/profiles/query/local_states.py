@@ -7,6 +7,7 @@ another executor has had the bucket. All Python workers of an executor share a c
 """
 
 import shutil
+import time
 import uuid
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
@@ -23,6 +24,8 @@ _VERSION: Final = b"\0version"
 """The key of the version; the name of a user begins with a workspace."""
 _MAX_KEY_BYTES: Final = 511
 """As LMDB allows."""
+UNUSED_SECONDS: Final = 3_600
+"""Each micro-batch changes the copies of all buckets, so a copy that has not changed for that time is seldom read again."""
 _MEGABYTE: Final = 1 << 20
 _log = structlog.get_logger(__name__)
 
@@ -39,7 +42,9 @@ class LocalStates:
         self._version = version.encode()
         self._environment: lmdb.Environment | None = None
         try:
-            directory.mkdir(parents=True, exist_ok=True)
+            if not directory.exists():
+                directory.mkdir(parents=True, exist_ok=True)
+                _remove_unused(directory.parent)
             # After a crash of the machine nothing is read: the directory is that of a process.
             self._environment = lmdb.open(
                 str(directory), map_size=megabytes * _MEGABYTE, sync=False, readahead=False, max_spare_txns=0
@@ -130,6 +135,15 @@ class CopiedStates:
         """Store the values; None deletes the entry."""
         self._states.write(states)
         self._copy.write(states)
+
+
+def _remove_unused(parent: Path) -> None:
+    """Remove the copies that no micro-batch has changed for long, as of buckets on other executors and of former queries."""
+    before = time.time() - UNUSED_SECONDS
+    for file in parent.glob("*/data.mdb"):
+        with suppress(OSError):
+            if file.stat().st_mtime < before:
+                shutil.rmtree(file.parent)
 
 
 def _key(user: str) -> bytes:
