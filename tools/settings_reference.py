@@ -172,6 +172,13 @@ COMMAND: Final = (
         "XDG_CONFIG_HOME", "path", "`~/.config`", "", "parent of `starling/contexts.json`, the installations of `starling context`"
     ),
     Row("PYSPARK_PYTHON", "path", "*that of the driver*", "", "for Spark jobs: the Python of executors"),
+    Row(
+        "SPARK_LOCAL_DIRS",
+        "paths",
+        "*of Spark*",
+        "",
+        "for Spark jobs: local directories of executors; copies of states are in the first",
+    ),
     Row("STARLING_NATIVE_WHEEL", "`1`", "*unset*", "", "for the build of a wheel: contain the compiled modules, for this platform"),
 )
 """The environment variables of the command `starling`, which has no settings model."""
