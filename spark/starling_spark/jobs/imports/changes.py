@@ -90,6 +90,8 @@ class ChangedRows:
         self._place = place
         self._changes = _ChangeSender(known, send, size)
         self._seen_at_ms = seen_at_ms
+        self._sorted: dict[tuple[str, ...], list[str]] = {}
+        """The names of traits in the order of a row -> sorted. Most rows of a table have the same ones."""
 
     def send(self, rows: Sequence[ImportedRow], items: Sequence[bytes]) -> Sent:
         """Send a batch of any size. Shape: `items` without message ids.
@@ -108,7 +110,7 @@ class ChangedRows:
             if not after.sent:
                 message_id = deterministic_id("import", *self._place, "change", row.key, after.version)
                 made = ImportedRow(row.number, {**row.item, "messageId": message_id}, row.key)
-                changed.append(_Change(made, with_message_id(item, message_id), id_, after._replace(sent=True)))
+                changed.append(_Change(made, with_message_id(item, message_id), id_, after.acknowledged()))
         self._known.set_rows(list(stored.items()))
         return Sent(self._changes.send(changed), len(rows) - len(changed))
 
@@ -126,8 +128,13 @@ class ChangedRows:
             after = before
         if self._seen_at_ms is None:
             return after
-        # A trait whose value is null now is still one of the row.
-        traits = sorted({*row.item.get("traits", ()), *((before.traits if before is not None else None) or ())})
+        names, known = tuple(row.item.get("traits", ())), before.traits if before is not None else None
+        traits = self._sorted.get(names)
+        if traits is None:
+            traits = self._sorted[names] = sorted(names)
+        if known and known != traits:
+            # A trait whose value is null now is still one of the row.
+            traits = sorted({*names, *known})
         subject = row.item.get("userId") or row.item["productId"]
         return KnownRow(after.version, after.digest, after.sent, self._seen_at_ms, subject, traits)
 

@@ -41,21 +41,18 @@ class KnownRow(NamedTuple):
     user_id: str | None = None
     traits: Sequence[str] | None = None
 
+    def acknowledged(self) -> "KnownRow":
+        """Return the row after its change was acknowledged."""
+        # Hot: `_replace` takes four times as long.
+        return KnownRow(self.version, self.digest, True, self.seen_at_ms, self.user_id, self.traits)
+
 
 Page: TypeAlias = dict[bytes, KnownRow]
 """The rows of a page by their ids."""
 
 
-class _StoredRow(NamedTuple):
-    """`traits`: the index of their names in the page."""
-
-    id_: bytes
-    version: int
-    digest: bytes
-    sent: bool
-    seen_at_ms: int | None
-    user_id: str | None
-    traits: int | None
+_StoredRow: TypeAlias = tuple[bytes, int, bytes, bool, int | None, str | None, int | None]
+"""The id of a row, the fields of `KnownRow`, and for `traits` the index of their names in the page."""
 
 
 class _Content(msgspec.Struct, array_like=True):
@@ -133,14 +130,17 @@ def row_id(key: str) -> bytes:
 def encode_page(page: Page) -> bytes:
     """Return a page as MessagePack."""
     names: dict[tuple[str, ...], int] = {}
-    rows = []
+    rows: list[_StoredRow] = []
     for id_, row in page.items():
         traits = None if row.traits is None else names.setdefault(tuple(row.traits), len(names))
-        rows.append(_StoredRow(id_, row.version, row.digest, row.sent, row.seen_at_ms, row.user_id, traits))
+        rows.append((id_, row.version, row.digest, row.sent, row.seen_at_ms, row.user_id, traits))
     return _encode(_Content([list(one) for one in names], rows))
 
 
 def decode_page(content: bytes) -> Page:
     """Return the page that `encode_page` has encoded."""
     found = _decode(content)
-    return {row.id_: KnownRow(*row[1:-1], traits=None if row.traits is None else found.traits[row.traits]) for row in found.rows}
+    return {
+        id_: KnownRow(version, digest, sent, seen_at_ms, user_id, None if traits is None else found.traits[traits])
+        for id_, version, digest, sent, seen_at_ms, user_id, traits in found.rows
+    }

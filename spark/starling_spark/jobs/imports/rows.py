@@ -82,6 +82,7 @@ class RowMapper:
         self._sets_ids = sets_ids
         self._field = "properties" if request.kind == "events" else "traits"
         self._used = set(request.roles())
+        self._is_catalog = request.kind == "catalog"
         self._chosen: list[tuple[str, str]] | None = None
         if request.kind == "lists":
             self._chosen = []
@@ -102,7 +103,11 @@ class RowMapper:
             for column, name in self._columns(values) if self._chosen is None else self._chosen:
                 value = values.get(column)
                 # Hot: most values need no conversion.
-                if self._request.kind == "catalog" or not (type(value) in _AS_THEY_ARE or (type(value) is str and value.isascii())):
+                if self._is_catalog or not (
+                    type(value) in _AS_THEY_ARE
+                    or (type(value) is str and value.isascii())
+                    or (type(value) is float and math.isfinite(value))
+                ):
                     value = _of_column(column, self._converter(name), values)
                 if value is not None:
                     if name not in self._names:
@@ -202,7 +207,9 @@ def _id(column: str, values: Mapping[str, Any], code: str, what: str, cure: str 
 
 def _required(column: str, values: Mapping[str, Any], code: str, what: str, cure: str = _CURE) -> str:
     """Return the text of a column. Raises: _Invalid if there is none."""
-    text: str = _of_column(column, _text, values)
+    value = values.get(column)
+    # Hot: nearly all ids are such.
+    text: str = value if type(value) is str and value.isascii() else _of_column(column, _text, values)
     if not text.strip():
         raise _Invalid(column, code, f"the {what} is missing or blank", cure)
     return text

@@ -226,8 +226,10 @@ def _converted(number: int, values: dict[str, Any], text_columns: Mapping[str, s
                 reason = f"{ascii(text)[:_SHOWN]} has no form in JSON"
                 return RejectedRow(number, column, "bad_value", reason, "store null instead, or leave the row out by a query")
     # A cursor or a partition column keeps its type. Its whole numbers may be ids.
-    whole = {name: int(one) for name, one in values.items() if isinstance(one, Decimal) and one == one.to_integral_value()}
-    return number, values | whole
+    for name, one in values.items():
+        if type(one) is Decimal and one == one.to_integral_value():
+            values[name] = int(one)
+    return number, values
 
 
 def key_text(value: Any, kind: str | None) -> str | None:
