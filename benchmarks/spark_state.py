@@ -176,17 +176,14 @@ class Query:
         file = self._commands / f"{self._number}.csv"
         written = file.with_name(f".{file.name}")
         written.write_text(f"0,{client},{people},{touched},{self._number}\n")
-        cpu = self._cpu_seconds()
+        cpu = self._spent.seconds()
         written.rename(file)
         self._query.processAllAvailable()
-        cpu = self._cpu_seconds() - cpu
+        cpu = self._spent.seconds() - cpu
         [row] = self._rows
         if row.wrong or row.touched != touched:
             raise RuntimeError(f"{row.wrong} of {row.touched} states are not as they were written: {client}")
         return Touched(touched, row.read_s, row.write_s, row.read_cpu_s, row.write_cpu_s, row.jvm_cpu_s, cpu)
-
-    def _cpu_seconds(self) -> float:
-        return self._spent.seconds()
 
     def stop(self) -> None:
         self._closing.close()

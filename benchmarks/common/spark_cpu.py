@@ -1,6 +1,7 @@
 """The processor time of a session of Spark by part, and of a job, also of workers that have ended."""
 
 import threading
+from abc import ABC, abstractmethod
 from types import TracebackType
 from typing import Final, Self
 
@@ -11,7 +12,7 @@ _SECONDS: Final = 1.0
 """Spark ends a worker that was idle for a minute, so no work is missed."""
 
 
-class _Watching:
+class _Watching(ABC):
     """Reads the times in a thread while the block lasts, so that a process is known before it ends."""
 
     def __init__(self) -> None:
@@ -27,8 +28,9 @@ class _Watching:
         self._stopping.set()
         self._thread.join()
 
+    @abstractmethod
     def _read(self) -> object:
-        raise NotImplementedError
+        """Read the times."""
 
     def _watch(self) -> None:
         while not self._stopping.wait(_SECONDS):

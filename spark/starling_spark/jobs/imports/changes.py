@@ -110,7 +110,7 @@ class ChangedRows:
             if not after.sent:
                 message_id = deterministic_id("import", *self._place, "change", row.key, after.version)
                 made = ImportedRow(row.number, {**row.item, "messageId": message_id}, row.key)
-                changed.append(_Change(made, with_message_id(item, message_id), id_, after.acknowledged()))
+                changed.append(_Change(made, with_message_id(item, message_id), id_, after._replace(sent=True)))
         self._known.set_rows(list(stored.items()))
         return Sent(self._changes.send(changed), len(rows) - len(changed))
 

@@ -16,7 +16,7 @@ class ProfilesSettings(LakeSettings):
         Field(description="location of the lake, which has events of a new trait that the topic no longer has; empty: no lake"),
     ] = ""
     profiles_trigger_seconds: Annotated[
-        float, Field(gt=0, le=3600, description="shortest time between micro-batches; each costs half a second of CPU time")
+        float, Field(gt=0, le=3600, description="shortest time between micro-batches, each of which has a fixed cost")
     ] = 2.0
     profiles_batch_records: Annotated[int, Field(ge=100, description="maximum of records in one micro-batch")] = 200_000
     profiles_seeded_users: Annotated[

@@ -45,7 +45,7 @@ class LocalStates:
             if not directory.exists():
                 directory.mkdir(parents=True, exist_ok=True)
                 _remove_unused(directory.parent)
-            # After a crash of the machine nothing is read: the directory is that of a process.
+            # Nothing is flushed: after a crash of the machine the workers have another directory.
             self._environment = lmdb.open(
                 str(directory), map_size=megabytes * _MEGABYTE, sync=False, readahead=False, max_spare_txns=0
             )
