@@ -15,11 +15,13 @@ from pyspark.sql.streaming.query import StreamingQuery
 from starling_common.settings import Clock
 from starling_spark.jobs.profiles.definitions.entries import changed, first_entries
 from starling_spark.jobs.profiles.definitions.in_force import Definition
+from starling_spark.jobs.profiles.fold.outputs import unpack
 from starling_spark.jobs.profiles.query.buckets import Buckets
 from starling_spark.jobs.profiles.query.histories import event_names, has_new_leaves, seed_lines, topic_hits
 from starling_spark.jobs.profiles.query.reports import LastCounts, LatestTimes
 from starling_spark.jobs.profiles.query.transform import Job, Topics, computed_traits, plans_of
 from starling_spark.kafka.codec import TopicSchema, Wire
+from starling_spark.kafka.sinks import OUTPUT
 from starling_spark.kafka.sources import RECORDS, visits
 from starling_spark.session.spark import JarMissing, open_session
 from tests.spark.conftest import spark_settings
@@ -62,7 +64,11 @@ def raw(topic: str | None, partition: int, offset: int, value: bytes | None, tim
 
 
 def outputs(spark: SparkSession, records: list[tuple[Any, ...]], job: Job) -> list[Row]:
-    return computed_traits(spark.createDataFrame(records, RECORDS), job).collect()
+    return unpacked(computed_traits(spark.createDataFrame(records, RECORDS), job))
+
+
+def unpacked(packs: DataFrame) -> list[Row]:
+    return packs.mapInArrow(unpack, OUTPUT).collect()
 
 
 def published(rows: list[Row]) -> dict[tuple[int, str], Mapping[str, Any]]:
@@ -150,7 +156,7 @@ def test_a_stream_keeps_its_state_between_micro_batches(spark: SparkSession, tmp
         computed_traits(stream, replace(JOB, buckets=Buckets(4, 1)), times=times, counts=counts)
         .writeStream.outputMode("update")
         .option("checkpointLocation", str(tmp_path / "checkpoint"))
-        .foreachBatch(lambda rows, _: batches.append({who: one["value"] for who, one in published(rows.collect()).items()}))
+        .foreachBatch(lambda rows, _: batches.append({who: one["value"] for who, one in published(unpacked(rows)).items()}))
         .start()
     )
     purchases = [("ann", START_MS, 10), ("bob", START_MS, 1), ("ann", START_MS + DAY_MS, 5)]
@@ -180,7 +186,7 @@ def test_states_are_read_from_the_copy_of_the_same_version_alone(
         computed_traits(spark.readStream.schema(RECORDS).parquet(str(tmp_path / "in")), job)
         .writeStream.outputMode("update")
         .option("checkpointLocation", str(tmp_path / "checkpoint"))
-        .foreachBatch(lambda rows, _: batches.append({who: one["value"] for who, one in published(rows.collect()).items()}))
+        .foreachBatch(lambda rows, _: batches.append({who: one["value"] for who, one in published(unpacked(rows)).items()}))
         .start()
     )
 
@@ -212,7 +218,7 @@ def test_a_query_keeps_its_state_at_a_step_and_takes_the_history_of_a_new_trait(
         (tmp_path / name).mkdir()
 
     def write(rows: DataFrame, _: int) -> None:
-        values = [row for row in rows.collect() if row["topic"] == TOPICS.aggregates]
+        values = [row for row in unpacked(rows) if row["topic"] == TOPICS.aggregates]
         records = [(row["partition"], WIRE.codec(TOPICS.aggregates).decode(bytes(row["value"]))) for row in values]
         batches.append({(partition, one["user_id"], one["trait_key"]): one["value"] for partition, one in records})
 

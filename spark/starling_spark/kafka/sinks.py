@@ -5,8 +5,8 @@ Spark's own Kafka sink cannot set a record's timestamp, and every record's times
 
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator
-from functools import cache
-from typing import Any, NamedTuple
+from functools import cache, partial
+from typing import Any, Final, NamedTuple
 
 import pyarrow as pa
 from confluent_kafka import KafkaError, KafkaException, Message, Producer
@@ -42,7 +42,12 @@ _COUNTS = types.StructType(
     ]
 )
 _ACKNOWLEDGE_SECONDS = 120.0
+_POLLED_EVERY: Final = 256
+"""Records between two polls for errors. Acknowledgements are counted by the client, which calls Python for errors only."""
 _OF_SOME_RECORD = RECORD_REFUSED | {KafkaError._INVALID_DIFFERENT_RECORD}  # noqa: SLF001 - the library's public constant
+
+
+Unpack = Callable[[Iterable[pa.RecordBatch]], Iterator[pa.RecordBatch]]
 
 
 class Letters(NamedTuple):
@@ -60,14 +65,20 @@ class Published(NamedTuple):
     refused: Counter[str]
 
 
-def publish(rows: DataFrame, brokers: str, produced_by: str, letters: Letters) -> Published:
+def publish(rows: DataFrame, brokers: str, produced_by: str, letters: Letters, unpack: Unpack | None = None) -> Published:
     """Write records and return their number, after the broker has acknowledged all of them.
 
-    A record that the broker refuses, such as one that is too large, becomes a dead letter without its value.
+    `unpack`: from batches of the rows to batches of `OUTPUT`, in the worker that writes the records; None if the rows have these
+    columns. A record that the broker refuses, such as one that is too large, becomes a dead letter without its value.
     Raises: the error of a failed task, such as `BrokerUnavailable`; some of the records may be written then.
     """
+    write = writer(brokers, produced_by, letters)
+
+    def write_unpacked(batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+        return write(batches if unpack is None else unpack(batches))
+
     published = Published(Counter(), Counter())
-    for row in rows.mapInArrow(writer(brokers, produced_by, letters), _COUNTS).collect():
+    for row in rows.mapInArrow(write_unpacked, _COUNTS).collect():
         published.records[row["topic"]] += row["records"]
         if row["refused"] is not None:
             published.refused[row["refused"]] += row["records"]
@@ -102,8 +113,12 @@ def writer(brokers: str, produced_by: str, letters: Letters) -> Callable[[Iterab
                 producer.send(_letter(refused, error, letters))
                 if producer.refused():
                     raise BrokerUnavailable(f"the broker refuses a dead letter: {error}")
-        topics, codes = [topic for topic, _ in producer.counts], [code for _, code in producer.counts]
-        columns = {"topic": topics, "refused": codes, "records": list(producer.counts.values())}
+        counts = +producer.counts  # without those of which every record was refused
+        columns = {
+            "topic": [topic for topic, _ in counts],
+            "refused": [code for _, code in counts],
+            "records": list(counts.values()),
+        }
         yield pa.RecordBatch.from_pydict(columns, _counts_in_arrow())
 
     return write
@@ -121,39 +136,48 @@ class _Writer:
     """Sends records and counts those that the broker has acknowledged."""
 
     def __init__(self, producer: Producer, produced_by: str) -> None:
+        """`producer`: reports only errors."""
         self._producer = producer
         self._produced_by = produced_by
         self._refused: list[tuple[_Record, str]] = []
         self._failures: list[str] = []
+        self._unpolled = 0
         self.counts: Counter[tuple[str, str | None]] = Counter()
+        """The records without an error, by topic and code; acknowledged after `refused`."""
 
     def send(self, record: _Record) -> None:
         """Send one record without waiting for the acknowledgement."""
-
-        def delivered(error: KafkaError | None, _message: Message) -> None:
-            if error is None:
-                self.counts[record.topic, record.refused] += 1
-            elif error.code() in _OF_SOME_RECORD:
-                self._refused.append((record, error.str()))
-            else:
-                self._failures.append(error.str())
-
         more: dict[str, Any] = {
             "timestamp": record.timestamp_ms,
             "headers": record_headers(record.correlation_id, self._produced_by),
+            "on_delivery": partial(self._failed, record),
         }
+        self.counts[record.topic, record.refused] += 1
         while True:
             try:
-                self._producer.produce(record.topic, record.value, record.key, record.partition, on_delivery=delivered, **more)
+                self._producer.produce(record.topic, record.value, record.key, record.partition, **more)
                 break
             except BufferError:
                 self._producer.poll(0.1)
             except KafkaException as cause:  # larger than the client accepts
                 if cause.args[0].code() not in _OF_SOME_RECORD:
                     raise
-                self._refused.append((record, cause.args[0].str()))
+                self._refuse(record, cause.args[0])
                 break
-        self._producer.poll(0)
+        self._unpolled += 1
+        if self._unpolled >= _POLLED_EVERY:
+            self._unpolled = 0
+            self._producer.poll(0)
+
+    def _failed(self, record: _Record, error: KafkaError, _message: Message) -> None:
+        if error.code() in _OF_SOME_RECORD:
+            self._refuse(record, error)
+        else:
+            self._failures.append(error.str())
+
+    def _refuse(self, record: _Record, error: KafkaError) -> None:
+        self.counts[record.topic, record.refused] -= 1
+        self._refused.append((record, error.str()))
 
     def refused(self) -> list[tuple[_Record, str]]:
         """Wait for the acknowledgements. Return and forget the refused records. Raises: BrokerUnavailable."""
@@ -170,8 +194,8 @@ class _Writer:
 
 @cache
 def _producer(brokers: str) -> Producer:
-    # The next micro-batch reuses the worker and its connection.
-    return Producer(producer_config(brokers))
+    # The next micro-batch reuses the worker and its connection. A call of Python for each record would cost more than sending it.
+    return Producer(producer_config(brokers, **{"delivery.report.only.error": True}))
 
 
 def _counts_in_arrow() -> pa.Schema:

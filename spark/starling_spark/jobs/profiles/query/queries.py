@@ -12,6 +12,7 @@ from pyspark.sql.streaming.query import StreamingQuery
 from starling_common.settings import Clock
 from starling_spark.directories import Directory
 from starling_spark.jobs.profiles.definitions.in_force import fingerprint
+from starling_spark.jobs.profiles.fold.outputs import unpack
 from starling_spark.jobs.profiles.fold.traits import FORMAT
 from starling_spark.jobs.profiles.query.buckets import Buckets
 from starling_spark.jobs.profiles.query.published import Spans
@@ -109,7 +110,7 @@ class TraitQuery:
 
         def write(rows: DataFrame, _batch: int) -> None:
             began = time.monotonic()
-            published = publish(rows, options.brokers, _PRODUCED_BY, letters)
+            published = publish(rows, options.brokers, _PRODUCED_BY, letters, unpack)
             observers.published(Batch(published.records, published.refused, time.monotonic() - began, dict(times.value)))
 
         is_new = not any(name.isdecimal() for name in (checkpoint / "commits").names())

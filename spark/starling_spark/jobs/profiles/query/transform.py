@@ -29,14 +29,13 @@ from starling_spark.jobs.profiles.fold.bucket import Computed, Unfoldable
 from starling_spark.jobs.profiles.fold.chunks import Chunk, Refusal, decode_chunk, split
 from starling_spark.jobs.profiles.fold.folding import BucketFold
 from starling_spark.jobs.profiles.fold.matches import EVENT_FIELDS, ChunkBuilder, RecordDecoders
-from starling_spark.jobs.profiles.fold.outputs import OutputBatches, computed_encoder, unpack
+from starling_spark.jobs.profiles.fold.outputs import OutputBatches, computed_encoder
 from starling_spark.jobs.profiles.query.buckets import SINGLE, Buckets
 from starling_spark.jobs.profiles.query.reports import Counts, Times
 from starling_spark.jobs.profiles.query.spark_store import SparkStore
 from starling_spark.kafka.codec import Wire, collect_rarely
 from starling_spark.kafka.dead_letters import letter
 from starling_spark.kafka.refused_headers import HeaderReader
-from starling_spark.kafka.sinks import OUTPUT
 from starling_spark.kafka.sources import RECORDS, Raw
 
 STAGE = "profiles"
@@ -97,18 +96,17 @@ def computed_traits(
     times: Times | None = None,
     counts: Counts | None = None,
 ) -> DataFrame:
-    """Return the records to publish: changed values and dead letters.
+    """Return packs of the records to publish: changed values and dead letters. `unpack` yields the records.
 
     Shape:  in: records of Kafka, with headers only if the job has no brokers; `published`: the users with published values, read
             by the first micro-batch; `times`: gets the stream times; `counts`: gets the numbers of users by bucket; out:
-            records to publish.
+            packs.
     Units:  `timestamp_ms` epoch ms. State only where `records` is a stream.
     """
     fields = [field.name for field in RECORDS.fields if field.name != "headers" or not job.brokers]
     chunks = records.select(*fields).mapInArrow(_match(job, times), _CHUNKS)
     before = None if published is None else published.groupBy("bucket")
-    packed = chunks.groupBy("bucket").transformWithState(_Processor(job, counts), _PACKED, "Update", "None", before)
-    return packed.mapInArrow(unpack, OUTPUT)
+    return chunks.groupBy("bucket").transformWithState(_Processor(job, counts), _PACKED, "Update", "None", before)
 
 
 def published_users(values: DataFrame, buckets: Buckets) -> DataFrame:
