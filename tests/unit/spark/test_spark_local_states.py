@@ -8,6 +8,7 @@ from pathlib import Path
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from structlog.testing import capture_logs
 
 from starling_spark.jobs.profiles.query.local_states import UNUSED_SECONDS, CopiedStates, LocalStates
 from starling_spark.session.worker_files import shared_files, worker_files
@@ -113,15 +114,16 @@ def test_a_task_that_is_repeated_while_it_still_runs(tmp_path: Path) -> None:
     assert read(tmp_path, last, ["w/anna", "w/ben"]) == [None, b"two"]
 
 
-def test_a_full_copy_is_emptied(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_a_full_copy_is_emptied(tmp_path: Path) -> None:
     directory = tmp_path / "copy"
     version = sealed(directory, "", {"w/anna": b"one"}, megabytes=1)
     copy = LocalStates(directory, version, 1)
-    copy.write({f"w/{number}": os.urandom(10_000) for number in range(200)})
+    with capture_logs() as logged:
+        copy.write({f"w/{number}": os.urandom(10_000) for number in range(200)})
+    assert ["STARLING_PROFILES_COPY_MEGABYTES" in one["cure"] for one in logged] == [True]
     assert (copy.read(["w/anna"]), copy.seal(), directory.exists()) == ([None], "", False)
     copy.write({"w/anna": b"unnoticed"})
     copy.close()
-    assert "STARLING_PROFILES_COPY_MEGABYTES" in capsys.readouterr().out
     version = sealed(directory, "", {"w/anna": b"two"}, megabytes=1)
     assert read(directory, version, ["w/anna"]) == [b"two"]
 
@@ -139,12 +141,13 @@ def test_a_new_copy_removes_those_that_are_not_used(tmp_path: Path) -> None:
     assert read(tmp_path / "query-0", versions["query-0"], ["w/anna"]) == [b"query-0"]
 
 
-def test_a_broken_file_is_replaced(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_a_broken_file_is_replaced(tmp_path: Path) -> None:
     directory = tmp_path / "copy"
     version = sealed(directory, "", STATES)
     (directory / "data.mdb").write_bytes(b"\xff" * 8_192)
-    assert read(directory, version, ["w/anna"]) == [None]
-    assert "local_states_failed" in capsys.readouterr().out
+    with capture_logs() as logged:
+        assert read(directory, version, ["w/anna"]) == [None]
+    assert [one["event"] for one in logged] == ["local_states_failed"]
     version = sealed(directory, version, STATES)
     assert read(directory, version, ["w/anna"]) == [b"one"]
 

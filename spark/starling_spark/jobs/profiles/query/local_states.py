@@ -16,8 +16,8 @@ from pathlib import Path
 from typing import Final
 
 import lmdb
-import structlog
 
+from starling_common.telemetry.logs import log
 from starling_spark.jobs.profiles.query.bulk_states import BulkStates
 
 _VERSION: Final = b"\0version"
@@ -27,7 +27,6 @@ _MAX_KEY_BYTES: Final = 511
 UNUSED_SECONDS: Final = 3_600
 """Each micro-batch changes the copies of all buckets, so a copy that has not changed for that time is seldom read again."""
 _MEGABYTE: Final = 1 << 20
-_log = structlog.get_logger(__name__)
 
 
 class LocalStates:
@@ -107,9 +106,9 @@ class LocalStates:
     def _give_up(self, cause: Exception) -> None:
         """Remove the copy; the next task makes another one. A full one cannot be emptied: that needs free pages."""
         if isinstance(cause, lmdb.MapFullError):
-            _log.warning("local_states_full", cure="raise STARLING_PROFILES_COPY_MEGABYTES")
+            log(__name__).warning("local_states_full", cure="raise STARLING_PROFILES_COPY_MEGABYTES")
         else:
-            _log.warning("local_states_failed", reason=f"{type(cause).__name__}: {cause}")
+            log(__name__).warning("local_states_failed", reason=f"{type(cause).__name__}: {cause}")
         with suppress(lmdb.Error, OSError):
             self.close()
         self._environment = None
