@@ -1,11 +1,13 @@
 """Files of an import: rows as items, rejected rows, damaged files, and progress."""
 
 import json
-from collections.abc import Sequence
+import time
+from collections.abc import Iterator, Sequence
 from datetime import UTC, date, datetime, timedelta, timezone
 from decimal import Decimal
 from functools import partial
 from pathlib import Path
+from threading import Barrier, Event
 from types import SimpleNamespace
 from typing import Any
 
@@ -229,6 +231,26 @@ def test_a_repetition_imports_nothing_twice_and_continues_after_the_progress(
     assert ingest.sent == 4
     assert len(ingest.items) == 10
     assert (again.rows_done, again.accepted) == (10, 10)
+
+
+def test_the_next_batch_is_read_while_one_is_sent_and_the_sent_one_is_stored_before_its_damage_ends_the_import(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(file_import, "request_size", lambda _: RequestSize(2))
+    is_read, ingest = Event(), Ingest()
+
+    def rows(_start: int) -> Iterator[tuple[int, dict[str, object]]]:
+        yield from ((number, {"user": f"u{number}"}) for number in (1, 2))
+        is_read.set()
+        raise SourceUnavailable("away")
+
+    def send(rows: Sequence[ImportedRow], items: Sequence[bytes]) -> Sent:
+        assert is_read.wait(30)
+        return ingest.send(rows, items)
+
+    with pytest.raises(SourceUnavailable):
+        import_file(wanted(), RowMapper(wanted(), "acme", "f"), rows, send, ingest, Progress("1"))
+    assert [one.rows_done for one in ingest.progress] == [2]
 
 
 def test_a_repeated_key_is_rejected_also_after_a_kill(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -642,6 +664,40 @@ def test_many_changes_are_sent_by_requests_and_those_before_a_failure_are_not_se
     large = [row._replace(item={**row.item, "traits": {"note": "x" * 150_000}}) for row in small[:5]]
     run(large)
     assert sizes == [2, 2, 1]
+
+
+def test_requests_at_once_are_bounded_and_those_acknowledged_beside_a_failed_one_are_stored() -> None:
+    known, barrier, begun = Known(), Barrier(3, timeout=30), list[int]()
+
+    def send(rows: Sequence[ImportedRow], _items: Sequence[bytes]) -> list[RejectedRow]:
+        begun.append(rows[0].number)
+        barrier.wait()  # until three requests are under way
+        if rows[0].number == 2:
+            raise TargetUnavailable("away")
+        return []
+
+    rows = [ImportedRow(number, {"userId": f"u{number}", "traits": PRO}, f"u{number}") for number in range(3)]
+    changes = ChangedRows(known, Place("acme", "crm"), send, size=RequestSize(1, at_once=3))
+    with pytest.raises(TargetUnavailable):
+        changes.send(rows, [encoded(row) for row in rows])
+    assert sorted(begun) == [0, 1, 2]
+    assert sorted(row.sent for row in known.rows.values()) == [False, True, True]
+
+
+def test_requests_that_have_not_begun_are_left_out_after_a_failed_one() -> None:
+    known, begun = Known(), list[int]()
+
+    def send(rows: Sequence[ImportedRow], _items: Sequence[bytes]) -> list[RejectedRow]:
+        begun.append(rows[0].number)
+        if len(begun) == 1:
+            raise TargetUnavailable("away")
+        time.sleep(0.05)  # sleep: longer than the refusal of the others takes
+        return []
+
+    rows = [ImportedRow(number, {"userId": f"u{number}", "traits": PRO}, f"u{number}") for number in range(500)]
+    with pytest.raises(TargetUnavailable):
+        ChangedRows(known, Place("acme", "crm"), send, size=RequestSize(1, at_once=2)).send(rows, [encoded(row) for row in rows])
+    assert len(begun) < 500
 
 
 def test_a_key_that_occurs_twice_in_a_batch_is_one_row_with_two_changes() -> None:

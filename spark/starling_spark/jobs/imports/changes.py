@@ -2,13 +2,14 @@
 
 import hashlib
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from concurrent.futures import CancelledError, ThreadPoolExecutor
 from typing import Any, Final, Literal, NamedTuple, Protocol, TypeAlias
 
 from starling_common.values import deterministic_id
 from starling_spark.jobs.imports.file_import import Sent
 from starling_spark.jobs.imports.pages import KnownRow, row_id
 from starling_spark.jobs.imports.rows import ImportedRow, RejectedRow, RowMapper
-from starling_spark.jobs.imports.sending import RequestSize, encoded, with_message_id
+from starling_spark.jobs.imports.sending import RequestSize, TargetRefused, TargetUnavailable, encoded, with_message_id
 from starling_spark.jobs.imports.sources.jdbc import cursor_text, greatest
 from starling_spark.jobs.imports.store import Place
 
@@ -48,18 +49,32 @@ class _ChangeSender:
         self._size = size
 
     def send(self, changes: Sequence[_Change]) -> list[RejectedRow]:
-        """Return the rejected rows. Those that were acknowledged before a request fails are stored."""
+        """Return the rejected rows. Those that were acknowledged although another request fails are stored."""
         rejected: list[RejectedRow] = []
         done: dict[bytes, KnownRow] = {}
+        failed: TargetRefused | TargetUnavailable | None = None
         try:
-            for part in self._requests(changes):
-                refused = self._send([one.row for one in part], [one.item for one in part])
-                rejected += refused
-                # A rejected row is tried again in the next run.
-                numbers = {row.row for row in refused}
-                done |= {one.id_: one.sent for one in part if one.row.number not in numbers}
+            with ThreadPoolExecutor(self._size.at_once) as pool:
+                parts = list(self._requests(changes))
+                answers = [pool.submit(self._send, [one.row for one in part], [one.item for one in part]) for part in parts]
+                for part, answer in zip(parts, answers, strict=True):
+                    try:
+                        refused = answer.result()
+                    except CancelledError:
+                        continue
+                    except (TargetRefused, TargetUnavailable) as error:
+                        failed = failed or error
+                        for one in answers:
+                            one.cancel()  # those that have not begun
+                        continue
+                    rejected += refused
+                    # A rejected row is tried again in the next run.
+                    numbers = {row.row for row in refused}
+                    done |= {one.id_: one.sent for one in part if one.row.number not in numbers}
         finally:
             self._known.set_rows(list(done.items()))
+        if failed is not None:
+            raise failed
         return rejected
 
     def _requests(self, changes: Sequence[_Change]) -> Iterator[list[_Change]]:

@@ -2,6 +2,7 @@
 
 import hashlib
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import dataclass, field
 from typing import Any, Final, NamedTuple, Protocol
 
@@ -94,10 +95,9 @@ def import_file(
     # The ids of the rows that were sent before a kill are needed to find their repetitions.
     found = rows(0 if request.id_column is not None else done)
     try:
-        for batch in _batches(_mapped(found, mapper, seen), done, *_most(request)):
-            if not log.is_running():
+        for batch, sent in _sent(_batches(_mapped(found, mapper, seen), done, *_most(request)), send, log.is_running):
+            if sent is None:
                 return progress
-            sent = send(batch.rows, batch.items) if batch.rows else Sent()
             rejected = [*batch.rejected, *sent.rejected]
             log.add_rejects(rejected)
             progress = progress._replace(
@@ -112,6 +112,35 @@ def import_file(
         progress = progress._replace(complete=True, message=str(error)[:1000])
     log.set_progress(progress)
     return progress
+
+
+def _sent(
+    batches: Iterator[_Batch], send: Callable[[Sequence[ImportedRow], Sequence[bytes]], Sent], is_running: Callable[[], bool]
+) -> Iterator[tuple[_Batch, Sent | None]]:
+    """Yield each batch with what became of it, None once the import is cancelled. While a batch is sent, the next one is read."""
+    before: tuple[_Batch, Future[Sent]] | None = None
+    with ThreadPoolExecutor(1) as sender:
+        while True:
+            failure: Exception | None = None
+            batch: _Batch | None = None
+            try:
+                batch = next(batches, None)
+            except Exception as error:  # noqa: BLE001 - raised once the batch before is completed
+                failure = error
+            if before is not None:
+                yield before[0], before[1].result()
+            if failure is not None:
+                raise failure
+            if batch is None:
+                return
+            if not is_running():
+                yield batch, None
+                return
+            before = batch, sender.submit(_send, batch, send)
+
+
+def _send(batch: _Batch, send: Callable[[Sequence[ImportedRow], Sequence[bytes]], Sent]) -> Sent:
+    return send(batch.rows, batch.items) if batch.rows else Sent()
 
 
 def _check_rejects(progress: Progress, most: int) -> None:
@@ -161,7 +190,8 @@ def _most(request: ImportRequest) -> tuple[int, int]:
     """Return the most rows and bytes of a batch."""
     if _is_in_order(request):
         return CHANGES_ROWS, CHANGES_BYTES
-    return request_size(request)
+    size = request_size(request)
+    return size.rows, size.size_bytes
 
 
 def _batches(rows: Iterator[ImportedRow | RejectedRow], done: int, most_rows: int, most_bytes: int) -> Iterator[_Batch]:

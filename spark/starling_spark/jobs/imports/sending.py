@@ -26,6 +26,8 @@ BATCH_BYTES: Final = 400 * 1024
 LIST_ROWS: Final = 5_000
 LIST_BYTES: Final = 4 * 2**20
 """The API stores a list in 256 buckets, and a call writes one batch for each of them. With few users a call has a batch a user."""
+_REQUESTS_AT_ONCE: Final = 4
+"""To the ingest API, of one task. The API writes a list for one request at a time."""
 _TIMEOUT_SECONDS: Final = 60.0
 _GIVE_UP_AFTER_SECONDS: Final = 120.0
 _LONGEST_PAUSE_SECONDS: Final = 10.0
@@ -36,10 +38,11 @@ _AT_WORK: Final = "at_work"
 
 
 class RequestSize(NamedTuple):
-    """The most rows, and the most bytes of their items, of one request."""
+    """The most rows, and the most bytes of their items, of one request. `at_once`: the most requests without an answer."""
 
     rows: int = BATCH_ROWS
     size_bytes: int = BATCH_BYTES
+    at_once: int = 1
 
 
 class Target(NamedTuple):
@@ -91,7 +94,9 @@ def with_message_id(item: bytes, message_id: str) -> bytes:
 
 def request_size(request: ImportRequest) -> RequestSize:
     """Return the size that the target of an import takes."""
-    return RequestSize(LIST_ROWS, LIST_BYTES) if request.kind == "lists" else RequestSize()
+    if request.kind == "lists":
+        return RequestSize(LIST_ROWS, LIST_BYTES)
+    return RequestSize() if request.kind == "catalog" else RequestSize(at_once=_REQUESTS_AT_ONCE)
 
 
 class RowSender(Protocol):
