@@ -4,11 +4,11 @@
     PYTHONPATH=. python benchmarks/spark_live.py --soak MINUTES [--write]
 
 A history is loaded, and the job `profiles` starts with 50 traits and reads it; its rate is the highest one held. Then events
-come at 25, 50 and 75 % of that rate. Five probes a second are of new users. The clock of a probe starts before its event is
-handed to the client, and stops when a consumer has its value. At last two traits are added at the lowest rate, one after the other:
-one of the events of the probes alone, and one of all events, which gives each user a value. The job reads their history beside the
-live events. A trait is active when the job has committed its definition: all users have their values. Graphs are written to
-out/spark/added_trait.svg and out/spark/added_trait_of_all_events.svg.
+come at 25, 50 and 75 % of that rate, the first of them for 90 s before it is measured. Five probes a second are of new users. The
+clock of a probe starts before its event is handed to the client, and stops when a consumer has its value. At last two traits are
+added at the lowest rate, one after the other: one of the events of the probes alone, and one of all events, which gives each user
+a value. The job reads their history beside the live events. A trait is active when the job has committed its definition: all users
+have their values. Graphs are written to out/spark/added_trait.svg and out/spark/added_trait_of_all_events.svg.
 
 `--soak` sends events at the lowest rate for that many minutes instead, and compares the memory of the Python workers in the last
 third of the time with that in the second third.
@@ -61,6 +61,9 @@ PROBE_EVENT: Final = "Probe Sent"
 UNCOUNTED_EVENT: Final = "Page Scrolled"
 """An event that no trait of the history counts."""
 GROUP: Final = "starling-profiles"
+WARM_UP_SECONDS: Final = 90.0
+"""With events at the first rate, before it is measured: the JVM compiles most of what runs for long. Later rates have one slice."""
+WARM_SLICE_SECONDS: Final = 10.0
 SOAK_SLICE_SECONDS: Final = 20.0
 WORKER_DAEMON: Final = "starling_spark.session.worker_daemon"
 WORKER_FILES: Final = "/starling-workers-"
@@ -232,6 +235,7 @@ class Bench:
             "STARLING_PROFILES_GROUP": GROUP,
         }
         self.job = Watched([sys.executable, "-m", "starling_spark.jobs.profiles"], environment, directory / "profiles.log")
+        self._warm_seconds = WARM_UP_SECONDS
         self._closing = ExitStack()
         self._spent = self._closing.enter_context(Spent(self.job.pid))
 
@@ -284,8 +288,11 @@ class Bench:
         return sorted(self.values.at[user, trait] - self.load.sent[user] for user in users if (user, trait) in self.values.at)
 
     def at_rate(self, rate: float, seconds: float) -> dict[str, Any]:
-        """Return latencies, cost and memory at a rate, and print them. The first ten seconds warm up."""
-        self.load.run(rate, 10)
+        """Return latencies, cost and memory at a rate, and print them."""
+        while self._warm_seconds > 0:
+            self.load.run(rate, WARM_SLICE_SECONDS)
+            self._warm_seconds -= WARM_SLICE_SECONDS
+        self._warm_seconds = WARM_SLICE_SECONDS
         self.settle()
         prepared = self.load.prepare(rate, seconds)
         print(f"{rate:,.0f} events/s for {seconds:.0f} s", flush=True)
@@ -475,6 +482,7 @@ def main() -> None:
         "users": asked.users,
         "traits": TRAITS,
         "seconds": asked.seconds,
+        "warm_up_seconds": WARM_UP_SECONDS,
         "load_average_5m_before": before,
         **found,
     }

@@ -17,7 +17,7 @@ from typing import Any, Final, Self
 import psutil
 from common import goals
 from common.bench import keep, kept, stack
-from spark_live import TRAITS, Bench, history
+from spark_live import TRAITS, WARM_UP_SECONDS, Bench, history
 
 PEOPLE: Final = (10_000, 100_000, 1_000_000, 3_000_000)
 RATE: Final = 4_000
@@ -95,7 +95,8 @@ def measure(people: int, rate: float, seconds: float) -> dict[str, Any]:
             memory = {"jvm_mb": jvm_mb(bench.job.pid)}
         finally:
             bench.close()
-    return {"history_events": events, "history_events_per_second": round(held), **live, **memory, **written}
+    warmed = {"warm_up_seconds": WARM_UP_SECONDS}
+    return {"history_events": events, "history_events_per_second": round(held), **warmed, **live, **memory, **written}
 
 
 def rows(people: dict[str, dict[str, Any]]) -> Iterator[goals.Row]:
