@@ -240,7 +240,8 @@ def test_the_next_batch_is_read_while_one_is_sent_and_the_sent_one_is_stored_bef
     is_read, ingest = Event(), Ingest()
 
     def rows(_start: int) -> Iterator[tuple[int, dict[str, object]]]:
-        yield from ((number, {"user": f"u{number}"}) for number in (1, 2))
+        for number in (1, 2):
+            yield number, {"user": f"u{number}"}
         is_read.set()
         raise SourceUnavailable("away")
 
