@@ -45,9 +45,8 @@ _ACKNOWLEDGE_SECONDS = 120.0
 _POLLED_EVERY: Final = 256
 """Records between two polls for errors. Acknowledgements are counted by the client, which calls Python for errors only."""
 _OF_SOME_RECORD = RECORD_REFUSED | {KafkaError._INVALID_DIFFERENT_RECORD}  # noqa: SLF001 - the library's public constant
-
-
 Unpack = Callable[[Iterable[pa.RecordBatch]], Iterator[pa.RecordBatch]]
+"""From batches of packed records to batches of `OUTPUT`."""
 
 
 class Letters(NamedTuple):
@@ -194,7 +193,8 @@ class _Writer:
 
 @cache
 def _producer(brokers: str) -> Producer:
-    # The next micro-batch reuses the worker and its connection. A call of Python for each record would cost more than sending it.
+    # The next micro-batch reuses the worker and its connection. Calling Python for each acknowledgement took two thirds of the time
+    # of `produce`.
     return Producer(producer_config(brokers, **{"delivery.report.only.error": True}))
 
 
