@@ -211,7 +211,8 @@ def test_a_report_whose_key_was_lost_is_replayed_once_the_key_is_back(stack: Sta
         DeadLetters(stack.brokers, stack.registry_url, "http://127.0.0.1:9", service.url) as letters,
     ):
         letters.replay(letter)
-        assert [one.replayed for one in letters.find([letter.id])] == [True]
+        # The broker shows a transaction to readers of committed records shortly after its commit is acknowledged.
+        eventually(lambda: [one.replayed for one in letters.find([letter.id])] == [True])
     [report] = written(stack, DELIVERY, workspace, "DeliveryReported")
     assert (report["outcome"], report["user_id"]) == ("BOUNCED", "ada")
     assert len(written(stack, DEAD_LETTERS, workspace, "DeadLetter")) == 1
