@@ -62,7 +62,7 @@ UNCOUNTED_EVENT: Final = "Page Scrolled"
 """An event that no trait of the history counts."""
 GROUP: Final = "starling-profiles"
 WARM_UP_SECONDS: Final = 90.0
-"""With events at the first rate, before it is measured: the JVM compiles most of what runs for long. Later rates have one slice."""
+"""In this time the JVM compiles most of what runs for long. Later rates have one slice."""
 WARM_SLICE_SECONDS: Final = 10.0
 SOAK_SLICE_SECONDS: Final = 20.0
 WORKER_DAEMON: Final = "starling_spark.session.worker_daemon"
@@ -220,8 +220,8 @@ class Load:
 class Bench:
     """The running job, its load and its values."""
 
-    def __init__(self, made: Stack, directory: Path, kept: float = 1.0) -> None:
-        """`kept`: as of `thinned`."""
+    def __init__(self, made: Stack, directory: Path, kept: float = 1.0, warm_seconds: float = WARM_UP_SECONDS) -> None:
+        """`kept`: as of `thinned`. `warm_seconds`: with events at the first rate, before it is measured."""
         self.made = made
         codec = Registry(made.registry_url).codec(BEHAVIOUR, load_catalogue().topics[BEHAVIOUR].schema)
         self.load, self.values, self.progress = Load(made, codec, kept), Values(made), Progress(made.brokers, GROUP, BEHAVIOUR)
@@ -235,7 +235,7 @@ class Bench:
             "STARLING_PROFILES_GROUP": GROUP,
         }
         self.job = Watched([sys.executable, "-m", "starling_spark.jobs.profiles"], environment, directory / "profiles.log")
-        self._warm_seconds = WARM_UP_SECONDS
+        self._warm_seconds = warm_seconds
         self._closing = ExitStack()
         self._spent = self._closing.enter_context(Spent(self.job.pid))
 
@@ -437,7 +437,7 @@ def measure(made: Stack, directory: Path, asked: argparse.Namespace) -> dict[str
     share = matching_share()
     kept = 1.0 if asked.matching is None else asked.matching / share
     history(made, events, asked.users, kept)
-    bench = Bench(made, directory, kept)
+    bench = Bench(made, directory, kept, asked.warm_up)
     try:
         held = bench.read_history(events)
         print(f"history: {held:,.0f} events/s", flush=True)
@@ -463,6 +463,7 @@ def main() -> None:
     parser.add_argument("--events", type=int, default=1_000_000, help="of the history")
     parser.add_argument("--users", type=int, default=USERS)
     parser.add_argument("--seconds", type=float, default=60.0, help="of the measurement at each rate")
+    parser.add_argument("--warm-up", type=float, default=WARM_UP_SECONDS, help="seconds at the first rate before it is measured")
     parser.add_argument("--matching", type=float, help="share of the events that match a trait, at most that of the shop; own file")
     parser.add_argument("--only", choices=("live", "added"), help="one part; --write leaves the other one as it was")
     parser.add_argument("--rates", type=float, nargs="+", help="events/s to measure at, instead of shares of the rate held")
@@ -472,6 +473,7 @@ def main() -> None:
     asked = parser.parse_args()
     if asked.small:
         asked.events, asked.users, asked.seconds, asked.write = 50_000, 5_000, 10.0, False
+        asked.warm_up = WARM_SLICE_SECONDS
     before = round(os.getloadavg()[1], 1)
     with tempfile.TemporaryDirectory(dir="/var/tmp") as directory, stack(Path(directory) / "stack") as made:
         found = measure(made, Path(directory), asked)
@@ -482,7 +484,7 @@ def main() -> None:
         "users": asked.users,
         "traits": TRAITS,
         "seconds": asked.seconds,
-        "warm_up_seconds": WARM_UP_SECONDS,
+        "warm_up_seconds": asked.warm_up,
         "load_average_5m_before": before,
         **found,
     }

@@ -17,7 +17,7 @@ from typing import Any, Final, Self
 import psutil
 from common import goals
 from common.bench import keep, kept, stack
-from spark_live import TRAITS, WARM_UP_SECONDS, Bench, history
+from spark_live import TRAITS, WARM_SLICE_SECONDS, WARM_UP_SECONDS, Bench, history
 
 PEOPLE: Final = (10_000, 100_000, 1_000_000, 3_000_000)
 RATE: Final = 4_000
@@ -81,12 +81,12 @@ def jvm_mb(job: int) -> int:
     return round(max(child.memory_info().rss for child in psutil.Process(job).children()) / 1e6)
 
 
-def measure(people: int, rate: float, seconds: float) -> dict[str, Any]:
+def measure(people: int, rate: float, seconds: float, warm_seconds: float = WARM_UP_SECONDS) -> dict[str, Any]:
     """Return the figures with so many people."""
     events = 2 * people if people < PEOPLE[0] else max(_LEAST_EVENTS, 2 * people)
     with tempfile.TemporaryDirectory(dir="/var/tmp") as scratch, stack(Path(scratch) / "stack") as made:
         history(made, events, people)
-        bench = Bench(made, Path(scratch))
+        bench = Bench(made, Path(scratch), warm_seconds=warm_seconds)
         try:
             held = bench.read_history(events)
             with Checkpoint(Path(scratch) / "checkpoints") as checkpoint:
@@ -95,7 +95,7 @@ def measure(people: int, rate: float, seconds: float) -> dict[str, Any]:
             memory = {"jvm_mb": jvm_mb(bench.job.pid)}
         finally:
             bench.close()
-    warmed = {"warm_up_seconds": WARM_UP_SECONDS}
+    warmed = {"warm_up_seconds": warm_seconds}
     return {"history_events": events, "history_events_per_second": round(held), **warmed, **live, **memory, **written}
 
 
@@ -119,10 +119,13 @@ def main() -> None:
     asked = parser.parse_args()
     if asked.small:
         asked.people, asked.rate, asked.seconds, asked.write = (2_000,), 1_000, 10.0, False
+    warm_seconds = WARM_SLICE_SECONDS if asked.small else WARM_UP_SECONDS
     found: dict[str, Any] = {}
     for people in asked.people:
         before = os.getloadavg()
-        found[str(people)] = measure(people, asked.rate, asked.seconds) | {"load_average_5m_before": round(before[1], 1)}
+        found[str(people)] = measure(people, asked.rate, asked.seconds, warm_seconds) | {
+            "load_average_5m_before": round(before[1], 1)
+        }
         print(people, found[str(people)], flush=True)
     result = {"benchmark": "spark_scale", "cores": os.cpu_count(), "traits": TRAITS, "seconds": asked.seconds}
     earlier = kept("spark_scale").get("people", {}) if asked.write else {}

@@ -43,7 +43,7 @@ _COUNTS = types.StructType(
 )
 _ACKNOWLEDGE_SECONDS = 120.0
 _POLLED_EVERY: Final = 256
-"""Records between two polls for errors. Acknowledgements are counted by the client, which calls Python for errors only."""
+"""Records between two polls. The client calls Python for errors only; `refused` waits for all acknowledgements."""
 _OF_SOME_RECORD = RECORD_REFUSED | {KafkaError._INVALID_DIFFERENT_RECORD}  # noqa: SLF001 - the library's public constant
 Unpack = Callable[[Iterable[pa.RecordBatch]], Iterator[pa.RecordBatch]]
 """From batches of packed records to batches of `OUTPUT`."""

@@ -667,7 +667,7 @@ def test_many_changes_are_sent_by_requests_and_those_before_a_failure_are_not_se
     assert sizes == [2, 2, 1]
 
 
-def test_requests_at_once_are_bounded_and_those_acknowledged_beside_a_failed_one_are_stored() -> None:
+def test_requests_are_sent_at_once_and_those_acknowledged_beside_a_failed_one_are_stored() -> None:
     known, barrier, begun = Known(), Barrier(3, timeout=30), list[int]()
 
     def send(rows: Sequence[ImportedRow], _items: Sequence[bytes]) -> list[RejectedRow]:
@@ -685,19 +685,26 @@ def test_requests_at_once_are_bounded_and_those_acknowledged_beside_a_failed_one
     assert sorted(row.sent for row in known.rows.values()) == [False, True, True]
 
 
-def test_requests_that_have_not_begun_are_left_out_after_a_failed_one() -> None:
-    known, begun = Known(), list[int]()
+def test_requests_at_once_are_bounded_and_those_that_have_not_begun_are_left_out_after_a_failed_one() -> None:
+    known, begun, under_way, most = Known(), list[int](), set[int](), list[int]()
 
     def send(rows: Sequence[ImportedRow], _items: Sequence[bytes]) -> list[RejectedRow]:
-        begun.append(rows[0].number)
-        if len(begun) == 1:
-            raise TargetUnavailable("away")
-        time.sleep(0.05)  # sleep: longer than the refusal of the others takes
+        number = rows[0].number
+        begun.append(number)
+        under_way.add(number)
+        most.append(len(under_way))
+        try:
+            time.sleep(0.05)  # sleep: longer than the start of another request, and the refusal of the others, take
+            if number == 3:
+                raise TargetUnavailable("away")
+        finally:
+            under_way.discard(number)
         return []
 
     rows = [ImportedRow(number, {"userId": f"u{number}", "traits": PRO}, f"u{number}") for number in range(500)]
     with pytest.raises(TargetUnavailable):
         ChangedRows(known, Place("acme", "crm"), send, size=RequestSize(1, at_once=2)).send(rows, [encoded(row) for row in rows])
+    assert max(most) == 2
     assert len(begun) < 500
 
 
