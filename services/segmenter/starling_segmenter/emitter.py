@@ -55,7 +55,8 @@ class Emitter:
         received_at = now if record is None else record.received_at
         traceparent = None if record is None else header(record.headers, "traceparent")
         moment = Moment(received_at, now // 1000)
-        emit, counts, known_id = unit.emit, self._counts.changes, ""
+        emit, counts = unit.emit, self._counts.changes
+        known_id: str | None = None
         for change, correlation_id, value in membership_records(changes, subject, cause, moment, self._formats.membership):
             if correlation_id != known_id:
                 headers = record_headers(correlation_id, STAGE, traceparent if change.cause in REQUESTED else None)

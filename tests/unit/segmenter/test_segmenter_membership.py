@@ -145,6 +145,15 @@ def test_a_change_by_a_timer_has_no_message_and_its_own_correlation_id() -> None
     assert dict(outputs.headers)["traceparent"] != b"trace-of-request-3"
 
 
+def test_a_profile_without_a_correlation_id_changes_memberships() -> None:
+    segmenter = MemorySegmenter()
+    segmenter.define("pro", {"trait": "plan", "op": "eq", "value": "pro"})
+    segmenter.identify("u1", {"plan": "pro"}, 1000, correlation_id="")
+    [output] = segmenter.task.take_outputs(MEMBERSHIP_STATE)
+    assert dict(output.headers)["correlation_id"] == b""
+    assert segmenter.changes() == [FeedEntry("u1", "pro", "ENTERED", 1, 1000, "EVENT")]
+
+
 def test_under_the_wall_clock_an_event_from_the_future_counts_when_its_time_comes() -> None:
     segmenter = MemorySegmenter(Clock.WALL)
     segmenter.define("today", {"event": "Order Completed", "within": "1d"})

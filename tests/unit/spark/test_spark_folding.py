@@ -6,6 +6,7 @@ from typing import Any
 import msgspec
 import pytest
 
+from starling_common.values import deterministic_id
 from starling_spark.jobs.profiles.fold import folding
 from starling_spark.jobs.profiles.fold.bucket import UNCOUNTED, Clock
 from starling_spark.jobs.profiles.fold.chunks import Chunk
@@ -35,6 +36,16 @@ def test_the_end_of_a_window_is_published_without_an_event() -> None:
     assert values(published) == {("ann", "spent"): 5, ("ann", "orders"): 1}
     assert [(computed.as_of, computed.correlation_id) for computed in published] == [(START_MS + 30 * DAY_MS, "c-clock")] * 2
     assert values(partition.batch([], START_MS + 90 * DAY_MS)) == {("ann", "spent"): None, ("ann", "orders"): 0}
+
+
+def test_a_value_that_the_wall_clock_changes_has_a_correlation_id_of_its_own() -> None:
+    partition = Partition(defined("orders", {**ORDERS, "within": "1d"}))
+    [entered] = partition.batch([("ann", START_MS, "Order Completed", {})])
+    assert entered.correlation_id == "c-ann"
+    heartbeat = Chunk(START_MS + 2 * DAY_MS, "", {}, [])
+    [gone] = partition.fold([heartbeat])
+    assert gone.value is not None
+    assert gone.correlation_id == deterministic_id("timer", "w/ann", heartbeat.now_ms)
 
 
 def test_nothing_is_kept_of_a_window_that_is_empty() -> None:

@@ -11,6 +11,7 @@ import msgspec
 from starling_common.failpoints.raising import Raising
 from starling_common.failures import is_of_installation, poison
 from starling_common.outcome import Refused
+from starling_common.values import deterministic_id
 from starling_spark.jobs.profiles.definitions.in_force import Trait
 from starling_spark.jobs.profiles.definitions.plans import TraitPlan
 from starling_spark.jobs.profiles.fold.bucket import UNCOUNTED, Computed, Store, Unfoldable
@@ -238,7 +239,9 @@ class BucketFold:
         published = self._take_published()
         clock.received_at = max(clock.received_at, wall_clock_micros - 1)
         names, sequence = list(self._touched), clock.sequence + 1
-        for number, (name, correlation_id) in enumerate(self._touched.items()):
+        for number, (name, request) in enumerate(self._touched.items()):
+            # The wall clock and a visit have no request: the values of a user at one instant share an id of their own.
+            correlation_id = request or deterministic_id("timer", name, clock.now_ms)
             yield from self._make_room(MAX_USERS_IN_MEMORY)
             if number % _READ_AHEAD == 0:
                 self._read_ahead(names[number : number + _READ_AHEAD])
