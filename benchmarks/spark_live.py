@@ -26,9 +26,10 @@ import sys
 import tempfile
 import threading
 import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import ExitStack
 from pathlib import Path
+from types import MappingProxyType
 from typing import Any, Final
 
 import psutil
@@ -220,8 +221,15 @@ class Load:
 class Bench:
     """The running job, its load and its values."""
 
-    def __init__(self, made: Stack, directory: Path, kept: float = 1.0, warm_seconds: float = WARM_UP_SECONDS) -> None:
-        """`kept`: as of `thinned`. `warm_seconds`: with events at the first rate, before it is measured."""
+    def __init__(
+        self,
+        made: Stack,
+        directory: Path,
+        kept: float = 1.0,
+        warm_seconds: float = WARM_UP_SECONDS,
+        more: Mapping[str, str] = MappingProxyType({}),
+    ) -> None:
+        """`kept`: as of `thinned`. `warm_seconds`: with events at the first rate, before it is measured. `more`: settings."""
         self.made = made
         codec = Registry(made.registry_url).codec(BEHAVIOUR, load_catalogue().topics[BEHAVIOUR].schema)
         self.load, self.values, self.progress = Load(made, codec, kept), Values(made), Progress(made.brokers, GROUP, BEHAVIOUR)
@@ -233,6 +241,7 @@ class Bench:
             "STARLING_CHECKPOINT_DIR": str(directory / "checkpoints"),
             "STARLING_SPARK_JARS": os.pathsep.join(str(jar) for jar in runtime_jars("spark")),
             "STARLING_PROFILES_GROUP": GROUP,
+            **more,
         }
         self.job = Watched([sys.executable, "-m", "starling_spark.jobs.profiles"], environment, directory / "profiles.log")
         self._warm_seconds = warm_seconds

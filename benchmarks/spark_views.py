@@ -1,0 +1,133 @@
+"""The job `views` over a history beside reading and decoding alone, with its processor time by part. Prints JSON.
+
+    python benchmarks/spark_views.py [--events 1000000] [--rounds 3] [--small] [--write]
+
+Each round reads and decodes the topic of events, with the fields that computed traits need, into a sink that drops everything; then
+the job computes its view of the same events from the beginning, with its rows in Cassandra. The job has one query for the view and
+one for the dead letters of the topic; both read the topic. Its time goes from its first commit to its last one.
+"""
+
+import argparse
+import json
+import os
+import statistics
+import sys
+import tempfile
+import time
+from collections.abc import Iterator
+from contextlib import closing
+from pathlib import Path
+from typing import Any, Final
+
+from common import goals, shop
+from common.bench import Progress, Stack, Watched, keep, stack
+from common.segmenting import load
+from common.spark_cpu import Meter, Spent
+from spark_profiles import DAYS, Bench, settings
+
+from starling_common.kafka.topics import BEHAVIOUR
+from starling_common.testing import free_port
+from starling_local.runtime import runtime_jars
+from starling_spark.jobs.profiles.fold.matches import EVENT_FIELDS
+from starling_spark.session.spark import open_session
+
+GOAL: Final = 0.3
+PATIENCE_SECONDS: Final = 1_800.0
+
+
+def decoding(made: Stack, directory: Path) -> dict[str, float]:
+    """Return seconds and CPU seconds of reading and decoding alone, after a round that warms up."""
+    spark = open_session("benchmark", settings(made, directory), is_streaming=True)
+    try:
+        with Meter() as meter:
+            bench = Bench(made, spark, directory, meter)
+            bench.read(EVENT_FIELDS)
+            return dict(bench.read(EVENT_FIELDS)._asdict())
+    finally:
+        spark.stop()
+
+
+def view(made: Stack, directory: Path, number: int, events: int) -> dict[str, float]:
+    """Return seconds and CPU seconds of the job in a new process with a new checkpoint."""
+    group = f"views-{number}"
+    environment = made.environment() | {
+        "STARLING_HTTP__PORT": str(free_port()),
+        "STARLING_CLOCK": "event",
+        "STARLING_INSTANCE_ID": "views-0",
+        "STARLING_CHECKPOINT_DIR": str(directory / group),
+        "STARLING_SPARK_JARS": os.pathsep.join(str(jar) for jar in runtime_jars("spark")),
+        "STARLING_VIEWS_GROUP": group,
+        "STARLING_VIEWS_TRIGGER_SECONDS": "0.1",
+    }
+    job = Watched([sys.executable, "-m", "starling_spark.jobs.views"], environment, directory / f"{group}.log")
+    try:
+        with closing(Progress(made.brokers, group, BEHAVIOUR)) as progress, Spent(job.pid) as spent:
+            progress.wait(1, job, PATIENCE_SECONDS)
+            began, first, before = time.monotonic(), progress.done(), spent.seconds()
+            progress.wait(events, job, PATIENCE_SECONDS)
+            share = events / (events - first)
+            return {"seconds": (time.monotonic() - began) * share, "cpu_seconds": (spent.seconds() - before) * share}
+    finally:
+        job.stop()
+
+
+def measure(made: Stack, directory: Path, events: int, rounds: int) -> dict[str, Any]:
+    """Rounds in turns, medians."""
+    alone: list[dict[str, float]] = []
+    views: list[dict[str, float]] = []
+    for number in range(rounds):
+        alone.append(decoding(made, directory / f"read-{number}"))
+        views.append(view(made, directory, number, events))
+        print(f"round {number}: reading and decoding {alone[-1]}, the view {views[-1]}", flush=True)
+    both = {"read_and_decode": figures(alone, events), "view": figures(views, events)}
+    return both | {
+        "cpu_of_read_and_decode": round(both["view"]["cpu_us_an_event"] / both["read_and_decode"]["cpu_us_an_event"], 2),
+    }
+
+
+def figures(rounds: list[dict[str, float]], events: int) -> dict[str, float]:
+    """Return the medians."""
+    seconds, cpu = (statistics.median(one[name] for one in rounds) for name in ("seconds", "cpu_seconds"))
+    return {"events_per_second": round(events / seconds), "cpu_us_an_event": round(cpu / events * 1e6, 2)}
+
+
+def rows(result: dict[str, Any]) -> Iterator[goals.Row]:
+    """Yield the row of the table."""
+    found = result["cpu_of_read_and_decode"]
+    figure = f"{result['view']['cpu_us_an_event']} µs an event: {found} x"
+    yield goals.Row("a view, of reading and decoding, by CPU", figure, f"<= {GOAL} x", found <= GOAL)
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--events", type=int, default=1_000_000)
+    parser.add_argument("--users", type=int, default=20_000)
+    parser.add_argument("--rounds", type=int, default=3)
+    parser.add_argument("--small", action="store_true", help="so light that it is over in minutes; not representative")
+    parser.add_argument("--write", action="store_true", help="keep the result in benchmarks/results/spark_views.json")
+    asked = parser.parse_args()
+    if asked.small:
+        asked.events, asked.users, asked.rounds, asked.write = 400_000, 2_000, 1, False
+    shop.USERS = asked.users
+    before = round(os.getloadavg()[1], 1)
+    with tempfile.TemporaryDirectory(dir="/var/tmp") as directory, stack(Path(directory) / "stack", cassandra=True) as made:
+        names = (shop.WIDE_NAMES, shop.WIDE_WEIGHTS)
+        load(made, BEHAVIOUR, shop.behaviour(asked.events, 1, shop.FIRST_MS, DAYS * shop.DAY_MS, names))
+        found = measure(made, Path(directory), asked.events, asked.rounds)
+    result = {
+        "benchmark": "spark_views",
+        "cores": os.cpu_count(),
+        "events": asked.events,
+        "users": asked.users,
+        "rounds": asked.rounds,
+        "load_average_5m_before": before,
+        **found,
+    }
+    print(json.dumps(result, indent=1))
+    print(goals.as_text(rows(result)))
+    if asked.write:
+        keep("spark_views", result)
+
+
+if __name__ == "__main__":
+    main()
