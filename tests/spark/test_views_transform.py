@@ -2,6 +2,7 @@
 
 import json
 from collections.abc import Iterable, Sequence
+from dataclasses import replace
 from datetime import UTC, datetime
 from decimal import Decimal
 from typing import Any
@@ -9,7 +10,7 @@ from typing import Any
 import pandas as pd
 import pyarrow as pa
 import pytest
-from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql import Column, DataFrame, SparkSession, functions
 from pyspark.sql.pandas.types import to_arrow_schema
 
 from starling_common.wire import schema_text
@@ -17,11 +18,12 @@ from starling_demo.dataset import Purchase, load_purchases
 from starling_demo.scenario import product_id, properties
 from starling_spark.jobs.views.catalogue import views
 from starling_spark.jobs.views.defined.sales_by_product_region import VIEW
-from starling_spark.jobs.views.transform import events, read, totals
+from starling_spark.jobs.views.transform import counted, events, reading_of, totals
+from starling_spark.jobs.views.view import View
 from starling_spark.kafka.codec import TopicSchema, Wire
 from starling_spark.kafka.columns import columns_of
 from starling_spark.kafka.dead_letters import dead_letters
-from starling_spark.kafka.decoding import Reading
+from starling_spark.kafka.decoding import Reading, refused
 from starling_spark.kafka.sources import RECORDS
 
 HOUR_MS = 3_600_000
@@ -109,16 +111,46 @@ def test_records_are_read_and_broken_ones_become_dead_letters(spark: SparkSessio
     good = WIRE.codec("events").encode(order({"product_id": "p", "revenue": 3}))
     headers = [("correlation_id", b"c-1")]
     rows = [("events", 0, number, 7, b"w/ann", value, headers) for number, value in enumerate((good, good[:-1], None))]
-    reading = Reading.plain(WIRE, "events")
-    found = read(spark.createDataFrame(rows, RECORDS), reading)
-    assert [row["row"] for row in totals(VIEW, events(found, reading)).collect()] == [
+    reading, records = Reading.plain(WIRE, "events"), spark.createDataFrame(rows, RECORDS)
+    assert [row["row"] for row in totals(VIEW, events(records, VIEW, reading_of(VIEW, reading))).collect()] == [
         '{"product_id":"p","region":"Berlin","revenue":"3.000000","quantity":"1.000"}'
     ]
+    found = refused(records, reading)
+    assert found.count() == 2
     letters = [WIRE.codec("dlq").decode(bytes(row["value"])) for row in dead_letters(found, "views", "dlq", WIRE).collect()]
     assert [(one["code"], one["origin_offset"], one["value"], one["stage"], one["workspace"]) for one in letters] == [
         ("broken_avro", 1, good[:-1], "views", "w"), ("bad_framing", 2, b"", "views", "w"),
     ]  # fmt: skip
     assert letters[0]["correlation_id"] == "c-1"
+
+
+OTHERS = (("Page Opened", NOON_MS + 9), ("Page Opened", NOON_MS + 5), ("Order Completed", NOON_MS + 7))
+"""Names and times of events, in turns of two partitions."""
+
+
+VIEWS = (VIEW, replace(VIEW, names=()), replace(VIEW, columns=None), replace(VIEW, names=(), columns=None))
+
+
+@pytest.mark.parametrize("view", VIEWS)
+def test_events_that_a_view_leaves_out_move_its_time(spark: SparkSession, view: View) -> None:
+    codec = WIRE.codec("events")
+    sent = [(number % 2, codec.encode(order({}, name=name, at_ms=at_ms))) for number, (name, at_ms) in enumerate(OTHERS)]
+    # One at an instant that no row can have, and one that cannot be read.
+    sent += [(1, codec.encode(order({}, name="Page Opened", at_ms=4 * 10**14))), (0, b"broken")]
+    rows: list[tuple[Any, ...]] = [
+        ("events", partition, number, 10 + number, b"w/ann", value, []) for number, (partition, value) in enumerate(sent)
+    ]
+    found = events(spark.createDataFrame(rows, RECORDS), view, reading_of(view, Reading.plain(WIRE, "events")))
+
+    def highest(time_ms: Column) -> dict[int, int]:
+        latest = found.groupBy("partition").agg(functions.max(time_ms).alias("latest")).collect()
+        return {row["partition"]: row["latest"] for row in latest}
+
+    assert highest(functions.unix_millis("event_time")) == {0: NOON_MS + 9, 1: NOON_MS + 5}
+    assert highest(functions.col("timestamp_ms")) == {0: 14, 1: 13}
+    times = sorted(at_ms for name, at_ms in OTHERS if name == "Order Completed" or not view.names)
+    left = counted(view, found).select(functions.unix_millis("event_time").alias("at_ms")).collect()
+    assert sorted(row["at_ms"] for row in left) == times
 
 
 @pytest.mark.long

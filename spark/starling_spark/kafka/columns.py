@@ -64,6 +64,12 @@ def _picked(names: Sequence[str], own: Mapping[str, Convert | None]) -> Callable
     return row
 
 
+def unit_micros(schema: str, name: str) -> int:
+    """Return the microseconds of the unit of an instant. Raises: LookupError if the field is none."""
+    [field] = [field for field in json.loads(schema)["fields"] if field["name"] == name]
+    return _MICROS[field["type"]["logicalType"]]
+
+
 def checked_micros(value: int) -> int:
     """Return the epoch microseconds unchanged. Raises: ValueError for an instant outside the years 1 to 9999."""
     if not _FIRST <= value <= _LAST:

@@ -5,8 +5,8 @@ Every record has a row in the result: an unreadable value has `refused` instead 
 
 import json
 import struct
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
 from functools import partial
 from typing import Any
 
@@ -51,6 +51,10 @@ class Reading:
         """Return the columns of the reader schema."""
         return cls(wire, topic, columns_of(wire.of(topic).reader_schema))
 
+    def only(self, names: Collection[str]) -> "Reading":
+        """Return the columns with these names, in the schema's order."""
+        return replace(self, fields=types.StructType([field for field in self.fields.fields if field.name in names]))
+
 
 def decoded(records: DataFrame, reading: Reading) -> DataFrame:
     """Return the records with their decoded fields.
@@ -58,9 +62,19 @@ def decoded(records: DataFrame, reading: Reading) -> DataFrame:
     Shape: in: records of Kafka; out: the same with `record` (the columns of the reading) and `refused` (code, message, id of
            the schema). Exactly one of the two is null.
     """
-    record = types.StructType([*reading.fields.fields, *reading.extra.fields])
-    out = types.StructType([*RECORDS.fields, types.StructField("record", record), types.StructField("refused", REFUSED)])
+    out = _shape(reading)
     return records.select(*RECORDS.fieldNames()).mapInArrow(_decoder(reading, out), out)
+
+
+def refused(records: DataFrame, reading: Reading) -> DataFrame:
+    """Return the records that `decoded` refuses, in its shape. The others do not leave the Python worker."""
+    out = _shape(reading)
+    return records.select(*RECORDS.fieldNames()).mapInArrow(_decoder(reading, out, only_refused=True), out)
+
+
+def _shape(reading: Reading) -> types.StructType:
+    record = types.StructType([*reading.fields.fields, *reading.extra.fields])
+    return types.StructType([*RECORDS.fields, types.StructField("record", record), types.StructField("refused", REFUSED)])
 
 
 Row = tuple[Any, ...]
@@ -95,23 +109,33 @@ def row_reader(reading: Reading) -> Callable[[bytes | None], Row | Refusal]:
     return read if armed is None else raising_read
 
 
-def _walk(codec: Codec) -> Callable[[bytes | None], Mapping[str, Any] | None]:
-    """Return a decoder for the codec's own schema, which takes half of the codec's time and returns None for other bytes."""
-    schema = json.loads(codec.schema)
-    names = [field["name"] for field in schema["fields"]]
+def peek(codec: Codec, names: Sequence[str]) -> Callable[[bytes | None], tuple[Any, ...] | None]:
+    """Return a reader of fields of the codec's own schema, in half of the codec's time. It returns None for other bytes."""
     header, size = codec.header, len(codec.header)
     try:
-        take = Fields(schema, names).take
+        take = Fields(json.loads(codec.schema), names).take
     except ValueError:
         return lambda _: None
 
-    def walk(value: bytes | None) -> Mapping[str, Any] | None:
+    def look(value: bytes | None) -> tuple[Any, ...] | None:
         if value is None or value[:size] != header:
             return None
         try:
-            return dict(zip(names, take(value, size), strict=True))
+            return take(value, size)
         except (IndexError, ValueError, struct.error):
             return None
+
+    return look
+
+
+def _walk(codec: Codec) -> Callable[[bytes | None], Mapping[str, Any] | None]:
+    """Return a decoder of whole records, as `peek`."""
+    names = [field["name"] for field in json.loads(codec.schema)["fields"]]
+    look = peek(codec, names)
+
+    def walk(value: bytes | None) -> Mapping[str, Any] | None:
+        found = look(value)
+        return None if found is None else dict(zip(names, found, strict=True))
 
     return walk
 
@@ -122,26 +146,35 @@ def arrays(rows: Sequence[Row], fields: Sequence[pa.Field]) -> list[pa.Array]:
     return [pa.array(column, field.type) for column, field in zip(columns, fields, strict=True)]
 
 
-def _decoder(reading: Reading, out: types.StructType) -> Callable[[Iterable[pa.RecordBatch]], Iterator[pa.RecordBatch]]:
+def _decoder(
+    reading: Reading, out: types.StructType, *, only_refused: bool = False
+) -> Callable[[Iterable[pa.RecordBatch]], Iterator[pa.RecordBatch]]:
     def decode(batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         collect_rarely()
         shape = to_arrow_schema(out)
         read = row_reader(reading)
         struct_type = shape.field("record").type
         for batch in batches:
-            values = batch.column("value").to_pylist()
-            found = read_each(read, values)
-            try:
-                records = _records(found, struct_type)
-            except Exception as cause:
-                if is_of_installation(cause):
-                    raise
-                found = [_fitting(value, one, struct_type) for value, one in zip(values, found, strict=True)]
-                records = _records(found, struct_type)
-            refused = [one._asdict() if isinstance(one, Refusal) else None for one in found]
-            yield _batch([*batch.columns, records, pa.array(refused, shape.field("refused").type)], shape)
+            found, records = columns_of_values(read, batch.column("value").to_pylist(), struct_type)
+            why = pa.array([one._asdict() if isinstance(one, Refusal) else None for one in found], shape.field("refused").type)
+            decoded_batch = _batch([*batch.columns, records, why], shape)
+            yield decoded_batch.filter(why.is_valid()) if only_refused else decoded_batch
 
     return decode
+
+
+def columns_of_values(
+    read: "Read", values: Sequence[bytes | None], struct_type: pa.StructType
+) -> tuple[list[Row | Refusal], pa.StructArray]:
+    """Return the row of each value, or its refusal, and the rows as columns. Raises: failures of the installation."""
+    found = read_each(read, values)
+    try:
+        return found, _records(found, struct_type)
+    except Exception as cause:
+        if is_of_installation(cause):
+            raise
+    found = [_fitting(value, one, struct_type) for value, one in zip(values, found, strict=True)]
+    return found, _records(found, struct_type)
 
 
 Read = Callable[[bytes | None], Row | Refusal]

@@ -21,11 +21,11 @@ from starling_spark.failpoints import raising
 from starling_spark.jobs.views.poison import FailedRecords, Spans, found_by_bisection, unfinished
 from starling_spark.jobs.views.settings import ViewsSettings
 from starling_spark.jobs.views.store import RefusedRow, ViewStore, upsert
-from starling_spark.jobs.views.transform import TIMES, events, read, timed, totals, without
+from starling_spark.jobs.views.transform import TIMES, counted, events, reading_of, timed, totals, without
 from starling_spark.jobs.views.view import View
 from starling_spark.kafka.codec import NO_ID, Wire
 from starling_spark.kafka.dead_letters import dead_letters
-from starling_spark.kafka.decoding import Reading
+from starling_spark.kafka.decoding import Reading, decoded, refused
 from starling_spark.kafka.groups import Ends, end_offsets
 from starling_spark.kafka.sinks import OUTPUT, Letters, publish
 from starling_spark.kafka.sources import kafka_records, kafka_spans
@@ -55,14 +55,14 @@ def start_view(
 ) -> Running:
     """Start a view's query from its checkpoint, or from the earliest offset without one. `wrote`: takes the rows of each batch."""
     settings, topic, days = context.settings, context.settings.views_topic_prefix + view.topic, context.settings.views_lateness_days
-    reading = Reading.plain(context.wire, topic)
+    reading = reading_of(view, Reading.plain(context.wire, topic))
     directory = _checkpoints(context) / f"{view.name}-v{view.version}-f{_FORMAT}-s{settings.spark_state_partitions}-l{days or 0}"
     view = replace(view, rows=partial(_rows, view.rows))
     failed = FailedRecords(directory)
     _refuse_failing(context, view, reading, directory, failed)
-    found = read(without(_records(context, topic), failed.places()), reading)
-    time_ms = functions.col("timestamp_ms") if settings.clock is Clock.WALL else functions.unix_millis("record.event_time")
-    rows = totals(view, events(timed(found, time_ms, context.partitions), reading), None if days is None else f"{days} days")
+    found = events(without(_records(context, topic, headers=False), failed.places()), view, reading)
+    time_ms = functions.col("timestamp_ms") if settings.clock is Clock.WALL else functions.unix_millis("event_time")
+    rows = totals(view, timed(found, time_ms, context.partitions), None if days is None else f"{days} days")
     last_micros = 0
 
     def write(changed: DataFrame, _batch: int) -> None:
@@ -98,18 +98,20 @@ def _refuse_failing(context: ViewsContext, view: View, reading: Reading, directo
     """Write dead letters for the records of an unfinished micro-batch at which the view raises again, and leave them out."""
     brokers, dead_letters_topic = context.settings.kafka.brokers, context.settings.views_dead_letters_topic
 
-    def records(spans: Spans) -> DataFrame:
-        return read(without(kafka_spans(context.spark, brokers, spans), failed.places()), reading)
+    def records(spans: Spans, *, headers: bool = False) -> DataFrame:
+        return without(kafka_spans(context.spark, brokers, spans, headers=headers), failed.places())
 
     spans = unfinished(directory, brokers)
     if not spans:
         return
-    found = list(found_by_bisection(spans, records, lambda found: view.rows(events(found, reading))))
+    found = list(
+        found_by_bisection(spans, lambda some: events(records(some), view, reading), lambda some: view.rows(counted(view, some)))
+    )
     for topic, number, offset, why in found:
         log(__name__).error("poison_found", view=view.name, topic=topic, partition=number, offset=offset, message=why.message)
         columns = {"code": why.code, "message": why.message, "schema_id": NO_ID}
         reason = functions.struct(*[functions.lit(value).alias(name) for name, value in columns.items()])
-        letters = records({(topic, number): (offset, offset + 1)}).withColumn("refused", reason)
+        letters = decoded(records({(topic, number): (offset, offset + 1)}, headers=True), reading).withColumn("refused", reason)
         published = publish(
             dead_letters(letters, STAGE, dead_letters_topic, context.wire), brokers, _PRODUCED_BY, _letters(context)
         )
@@ -121,16 +123,15 @@ def _refuse_failing(context: ViewsContext, view: View, reading: Reading, directo
 def start_refusals(context: ViewsContext, topic: str) -> Running:
     """Start the query that writes a dead letter for each unreadable record of `topic`."""
     settings = context.settings
-    refused = dead_letters(
-        read(_records(context, topic), Reading.plain(context.wire, topic)), STAGE, settings.views_dead_letters_topic, context.wire
-    )
+    found = refused(_records(context, topic), Reading.plain(context.wire, topic))
+    letters = dead_letters(found, STAGE, settings.views_dead_letters_topic, context.wire)
 
     def write(rows: DataFrame, _batch: int) -> None:
         published = publish(rows, settings.kafka.brokers, _PRODUCED_BY, _letters(context))
         count_refused(context.metrics, "views-refusals", published.refused)
 
     name = f"refusals-{topic}"
-    query = _start(refused, context, name, _checkpoints(context) / name, write)
+    query = _start(letters, context, name, _checkpoints(context) / name, write)
     return Running(STAGE, query, QueryMetrics(context.metrics, "views-refusals"))
 
 
@@ -184,8 +185,9 @@ def _delete_other_checkpoints(checkpoints: Directory, own: str) -> None:
             (checkpoints / name).delete()
 
 
-def _records(context: ViewsContext, topic: str) -> DataFrame:
-    return kafka_records(context.spark, context.settings.kafka.brokers, [topic], context.settings.views_batch_records)
+def _records(context: ViewsContext, topic: str, *, headers: bool = True) -> DataFrame:
+    limit = context.settings.views_batch_records
+    return kafka_records(context.spark, context.settings.kafka.brokers, [topic], limit, headers=headers)
 
 
 def _checkpoints(context: ViewsContext) -> Directory:

@@ -4,21 +4,111 @@ Spark computes windows and sums. The state has one row of sums for each key and 
 watermark Spark deletes old rows, and drops and counts later events.
 """
 
-from collections.abc import Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from contextlib import suppress
+from typing import Any
 
-from pyspark.sql import Column, DataFrame, functions
+import pyarrow as pa
+from pyspark.sql import Column, DataFrame, functions, types
+from pyspark.sql.pandas.types import to_arrow_schema
 
 from starling_spark.jobs.views.view import View
-from starling_spark.kafka.columns import columns_of
-from starling_spark.kafka.decoding import Reading, decoded
+from starling_spark.kafka.codec import Refusal, collect_rarely
+from starling_spark.kafka.columns import checked_micros, unit_micros
+from starling_spark.kafka.decoding import Reading, columns_of_values, peek, row_reader
 
 TIMES = "times"
 """Name of the observation of each partition's stream time."""
+_PLACE = [types.StructField("partition", types.IntegerType()), types.StructField("timestamp_ms", types.LongType())]
+_TIME, _NAME = "event_time", "name"
 
 
-def read(records: DataFrame, reading: Reading) -> DataFrame:
-    """Return the records of Kafka with their fields in `record`, or the reason in `refused`."""
-    return decoded(records, reading)
+def reading_of(view: View, reading: Reading) -> Reading:
+    """Return the columns that a view reads."""
+    if view.columns is None:
+        return reading
+    return reading.only({"workspace", _TIME, *([_NAME] if view.names else []), *view.columns})
+
+
+def events(records: DataFrame, view: View, reading: Reading) -> DataFrame:
+    """Return the events of a view, and rows with times alone.
+
+    Shape: in: records of Kafka; out: `partition`, `timestamp_ms`, and the columns of the reading. Events of other names and
+           unreadable records are left out. For those of a batch there is a row for each partition with their highest times,
+           whose other columns are null, so that stream time and watermark are those of all events. `counted` removes it.
+    """
+    out = types.StructType([*_PLACE, *reading.fields.fields])
+    return records.select("partition", "timestamp_ms", "value").mapInArrow(_chosen(view, reading, out), out)
+
+
+def counted(view: View, found: DataFrame) -> DataFrame:
+    """Return the events without the rows that have times alone."""
+    return found.where(functions.col(_NAME).isNotNull()) if view.names else found.where("workspace IS NOT NULL")
+
+
+class _Times:
+    """The highest times of records that are left out, by partition."""
+
+    def __init__(self) -> None:
+        self._highest: dict[int, tuple[int, int | None]] = {}
+
+    def add(self, partition: int, timestamp_ms: int, event_micros: int | None = None) -> None:
+        """Take the times of a record; `event_micros` is None for an unreadable one."""
+        highest_ms, highest_micros = self._highest.get(partition, (timestamp_ms, None))
+        if event_micros is not None and (highest_micros is None or event_micros > highest_micros):
+            with suppress(ValueError):  # an unreadable record
+                highest_micros = checked_micros(event_micros)
+        self._highest[partition] = (max(highest_ms, timestamp_ms), highest_micros)
+
+    def rows(self, shape: pa.Schema) -> pa.RecordBatch:
+        """Return a row for each partition."""
+        columns: dict[str, list[Any]] = {name: [None] * len(self._highest) for name in shape.names}
+        columns["partition"] = list(self._highest)
+        columns["timestamp_ms"] = [ms for ms, _ in self._highest.values()]
+        columns[_TIME] = [micros for _, micros in self._highest.values()]
+        return pa.RecordBatch.from_pydict(columns, shape)
+
+
+def _chosen(view: View, reading: Reading, out: types.StructType) -> Callable[[Iterable[pa.RecordBatch]], Iterator[pa.RecordBatch]]:
+    def chosen(batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+        collect_rarely()
+        shape = to_arrow_schema(out)
+        struct = pa.struct(list(shape)[len(_PLACE) :])
+        read, names, codec = row_reader(reading), frozenset(view.names), reading.wire.codec(reading.topic)
+        look = peek(codec, (_TIME, _NAME)) if names else None
+        unit = unit_micros(codec.schema, _TIME) if names else 0
+        for batch in batches:
+            left, wanted = _Times(), []
+            columns = [batch.column(index).to_pylist() for index in range(3)]
+            for index, (partition, timestamp_ms, value) in enumerate(zip(*columns, strict=True)):
+                # Hot: most events of a view of some names have another one, and are not decoded.
+                found = None if look is None else look(value)
+                if found is None or found[1] in names:
+                    wanted.append(index)
+                else:
+                    left.add(partition, timestamp_ms, found[0] * unit)
+            rows, records = columns_of_values(read, [columns[2][index] for index in wanted], struct)
+            kept = [_is_wanted(row, names, reading) for row in rows]
+            for index, row, is_kept in zip(wanted, rows, kept, strict=True):
+                if not is_kept:
+                    left.add(columns[0][index], columns[1][index], None if isinstance(row, Refusal) else _time_of(row, reading))
+            places = [batch.column(index).take(pa.array(wanted, pa.int64())) for index in range(2)]
+            yield pa.RecordBatch.from_arrays([*places, *records.flatten()], schema=shape).filter(pa.array(kept, pa.bool_()))
+            yield left.rows(shape)
+
+    return chosen
+
+
+def _is_wanted(row: Any, names: frozenset[str], reading: Reading) -> bool:
+    if isinstance(row, Refusal):
+        return False
+    # A record of another writer's schema is decoded before its name is known.
+    return not names or row[reading.fields.fieldNames().index(_NAME)] in names
+
+
+def _time_of(row: Any, reading: Reading) -> int | None:
+    found: int | None = row[reading.fields.fieldNames().index(_TIME)]
+    return found
 
 
 def without(records: DataFrame, places: Sequence[tuple[str, int, int]]) -> DataFrame:
@@ -27,12 +117,6 @@ def without(records: DataFrame, places: Sequence[tuple[str, int, int]]) -> DataF
         here = (functions.col("topic") == topic) & (functions.col("partition") == partition) & (functions.col("offset") == offset)
         records = records.where(~here)
     return records
-
-
-def events(found: DataFrame, reading: Reading) -> DataFrame:
-    """Return the fields of the decoded records as columns."""
-    names = columns_of(reading.wire.of(reading.topic).reader_schema).fieldNames()
-    return found.where("record IS NOT NULL").select(*[functions.col(f"record.`{name}`").alias(name) for name in names])
 
 
 def timed(found: DataFrame, time_ms: Column, partitions: int) -> DataFrame:
@@ -45,7 +129,7 @@ def timed(found: DataFrame, time_ms: Column, partitions: int) -> DataFrame:
 
 
 def totals(view: View, found: DataFrame, lateness: str | None = None) -> DataFrame:
-    """Return the sums of each key and window; in a stream the changed ones. Shape: in the fields of the record, out the rows to
+    """Return the sums of each key and window; in a stream the changed ones. Shape: in `events`, out the rows to
     upsert: `workspace`, `window_start_ms`, `place` (dimensions as a JSON array), `row` (dimensions and sums as a JSON object).
 
     `lateness`: maximum lateness relative to the newest event, such as `7 days`; None: unlimited. With a limit, one event with a
@@ -53,7 +137,7 @@ def totals(view: View, found: DataFrame, lateness: str | None = None) -> DataFra
     """
     window = functions.window("event_time", f"{view.window_hours} hours").alias("window")
     marked = found if lateness is None else found.withWatermark("event_time", lateness)
-    grouped = view.rows(marked).groupBy(window, "workspace", *view.dimensions)
+    grouped = view.rows(counted(view, marked)).groupBy(window, "workspace", *view.dimensions)
     summed = grouped.agg(*[functions.sum(measure).alias(measure) for measure in view.measures])
     dimensions = [functions.col(name) for name in view.dimensions]
     # As text, because a float would round an exact sum; the API returns a number.

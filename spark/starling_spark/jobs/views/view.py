@@ -15,6 +15,8 @@ class View:
     `rows`: the fields of `record` as columns -> workspace, event_time, the dimensions as text and the measures as decimals,
     which sum up to the same in any order. Windows are `window_hours` long and begin at midnight UTC.
     An increment of `version`, for any change, computes the view again beside the old one and then replaces it.
+    `names`: of the events that count, () for all of them; `columns`: further fields that `rows` reads, None for all. What neither
+    names is not decoded.
     """
 
     name: str
@@ -25,6 +27,8 @@ class View:
     dimensions: tuple[str, ...]
     measures: tuple[str, ...]
     rows: Callable[[DataFrame], DataFrame]
+    names: tuple[str, ...] = ()
+    columns: tuple[str, ...] | None = None
 
     @property
     def window_ms(self) -> int:

@@ -78,4 +78,6 @@ VIEW = View(
     dimensions=("product_id", "region"),
     measures=("revenue", "quantity"),
     rows=sales,
+    names=(_ORDER,),
+    columns=("traits", "properties", "products"),
 )
