@@ -40,6 +40,7 @@ from starling_spark.jobs.imports.sources.iceberg import IcebergAccess
 from starling_spark.jobs.imports.sources.jdbc import SHIPPED, JdbcAccess
 from starling_spark.jobs.imports.sources.reading import SourceUnavailable
 from starling_spark.jobs.imports.store import Place, Progress
+from starling_spark.jobs.imports.wiring import SESSION
 from starling_spark.lakehouse.iceberg import iceberg_config
 from starling_spark.lakehouse.settings import LakeSettings
 from tests.conftest import Stack
@@ -196,6 +197,22 @@ def test_new_and_changed_rows_of_a_database_are_sent_and_unchanged_ones_are_not(
     seen = f"{capfd.readouterr()}{server.log.read_text()}{imports.items()}{stored}"
     assert "crm" in seen
     assert PASSWORD not in seen
+
+
+@pytest.mark.long
+def test_columns_of_a_database_may_differ_in_case_alone(spark: SparkSession, imports: Imports, customers: Customers) -> None:
+    query = f'SELECT id, "Plan", upper("Plan") AS plan FROM {customers.name} WHERE id IN (1, 3)'  # noqa: S608 - the name is ours
+    place = imports.database_request("crm", customers.url, query=query)
+    before = {name: spark.conf.get(name) for name in SESSION}
+    for name, value in SESSION.items():
+        spark.conf.set(name, value)
+    try:
+        assert done(imports, spark, place) == (2, 2, 0)
+    finally:
+        for name, old in before.items():
+            spark.conf.set(name, str(old))
+    found = {one["user_id"]: json.loads(one["item"])["properties"] for one in imports.items()}
+    assert found == {"1": {"Plan": "pro", "plan": "PRO"}, "3": {"Plan": "free", "plan": "FREE"}}
 
 
 @pytest.mark.long

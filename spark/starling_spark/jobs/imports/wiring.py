@@ -2,6 +2,8 @@
 
 from collections.abc import Iterator
 from contextlib import contextmanager
+from types import MappingProxyType
+from typing import Final
 
 from starling_common.cassandra.database import Database
 from starling_common.security.sealing import Sealer
@@ -15,8 +17,13 @@ from starling_spark.lakehouse.iceberg import iceberg_config
 from starling_spark.session.lineage import opened_lineage
 from starling_spark.session.spark import open_session
 
-_SMALL_BATCHES = {"spark.sql.execution.arrow.maxRecordsPerBatch": "1000"}
-"""A worker has one batch of the rows of a database in memory."""
+SESSION: Final = MappingProxyType({
+    # A worker has one batch of the rows of a database in memory.
+    "spark.sql.execution.arrow.maxRecordsPerBatch": "1000",
+    # Columns of a database may differ in case alone.
+    "spark.sql.caseSensitive": "true",
+})  # fmt: skip
+"""The properties of the job's session."""
 
 
 @contextmanager
@@ -41,7 +48,7 @@ def import_job(settings: ImportSettings) -> Iterator[ImportJob]:
     access = JdbcAccess(drivers(settings.imports_jdbc_drivers), settings.allow_private_addresses)
     iceberg = IcebergAccess(settings.iceberg_tables(), settings.lake_namespace, bool(settings.lake_warehouse))
     catalog = iceberg_config(settings) if iceberg.tables and iceberg.has_catalog else {}
-    spark = open_session("imports", settings, {**_SMALL_BATCHES, **catalog})
+    spark = open_session("imports", settings, {**SESSION, **catalog})
     try:
         with opened_lineage(settings) as lineage:
             outputs = Outputs(settings.kafka.brokers, lineage)

@@ -34,7 +34,7 @@ def in_order_of_ids(rows: TableRows, column: str, id_of: Callable[[Any, str | No
     `column`, `id_of`: the id of a row is that of the value of the column and its kind of `text_columns`; `prefix`: the bytes.
     Rows with the same id have the same order in each run, so that the same one is the first.
     """
-    names, added = {name.lower() for name in rows.frame.columns}, _ID  # Spark ignores case
+    names, added = {name.lower() for name in rows.frame.columns}, _ID  # a session may ignore case
     while added in names:
         added += "_"
     kind = rows.text_columns.get(column)
