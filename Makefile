@@ -56,8 +56,8 @@ kube-score: ## kube-score, by which a test grades the chart; built from its Go m
 k8s-tools: ## etcd and Kubernetes without containers, for test-k8s; built from their Go modules into ~/.cache/starling/tools, once: ten minutes
 	@tools/k8s_tools.sh >/dev/null
 
-test-k8s: setup helm k8s-tools ## the chart on a real Kubernetes API server: every file of ci/ by Helm 3 and 4, a release that runs as processes with the demo on it, Spark executors in pods, the commands of docs/how-to/run-on-kubernetes.md, and the scaler: minutes
-	@$(PYTHON) -m pytest -o faulthandler_timeout=0 tests/kubernetes/installation.py tests/kubernetes/running.py tests/kubernetes/executors.py tests/kubernetes/guide.py tests/kubernetes/scaling.py
+test-k8s: setup helm k8s-tools ## the chart on a real Kubernetes API server: every file of ci/ by Helm 3 and 4, a release that runs as processes with the demo on it, Spark executors in pods, spark-submit in cluster mode, the commands of docs/how-to/run-on-kubernetes.md, and the scaler: minutes
+	@$(PYTHON) -m pytest -o faulthandler_timeout=0 tests/kubernetes/installation.py tests/kubernetes/running.py tests/kubernetes/executors.py tests/kubernetes/submission.py tests/kubernetes/guide.py tests/kubernetes/scaling.py
 
 s3-server: ## an S3 server, for test-spark-cluster; built from its Go module into ~/.cache/starling/tools, once: minutes
 	@tools/s3_server.sh --version >/dev/null
@@ -208,13 +208,15 @@ bench-delivery: setup ## delivery: rates relative to bare loops, latencies, a br
 bench-stream: setup ## the stream layer beside Kafka Streams, Quix Streams and stock Faust: about an hour (ARGS=--small: minutes)
 	@$(PYTHON) benchmarks/stream.py $(ARGS)
 
-bench-spark: setup ## computed traits and the lake beside reading and decoding alone, two executors beside one (as root), values while events flow, with up to three million people, exports to each sink, imports of 500,000 rows: more than an hour (ARGS=--small: minutes)
+bench-spark: setup ## computed traits and the lake beside reading and decoding alone, two executors beside one (as root), values while events flow, when an executor is killed, and with up to three million people, a view, exports to each sink, imports of 500,000 rows: more than an hour (ARGS=--small: minutes)
 	@$(PYTHON) benchmarks/spark_profiles.py --write $(ARGS)
 	@$(PYTHON) benchmarks/spark_executors.py --write $(ARGS)
 	@$(PYTHON) benchmarks/spark_lake.py --write $(ARGS)
 	@PYTHONPATH=. $(PYTHON) benchmarks/spark_live.py --write $(ARGS)
 	@PYTHONPATH=. $(PYTHON) benchmarks/spark_live.py --write --only live --matching 0.4 $(ARGS)
+	@PYTHONPATH=. $(PYTHON) benchmarks/spark_recovery.py --write $(ARGS)
 	@PYTHONPATH=. $(PYTHON) benchmarks/spark_scale.py --write $(ARGS)
+	@$(PYTHON) benchmarks/spark_views.py --write $(ARGS)
 	@$(PYTHON) benchmarks/spark_sinks.py --write $(ARGS)
 	@PYTHONPATH=. $(PYTHON) benchmarks/spark_imports.py --rows 500000 --write $(ARGS)
 
@@ -230,9 +232,12 @@ bench-segments: setup ## what an event costs in the fold with 1, 20, 100 and 1,0
 bench-segmenter: setup ## events a second through one segmenter, beside stock Faust
 	@$(PYTHON) benchmarks/segmenter.py --events 300000 --peer-events 25000 --write
 
-bench-latency: setup ## from an acknowledged event to a readable membership record
+bench-latency: setup ## from an acknowledged event to a readable membership record, of an event and of a computed trait
 	@.venv/bin/starling up --detach --no-spark --data-dir out/latency --port-base 27000
 	@PATH="$(CURDIR)/.venv/bin:$$PATH" $(PYTHON) benchmarks/latency.py --data-dir out/latency --write || failed=1; \
+	  .venv/bin/starling down --data-dir out/latency; rm -rf out/latency; exit $${failed:-0}
+	@.venv/bin/starling up --detach --data-dir out/latency --port-base 27000
+	@PATH="$(CURDIR)/.venv/bin:$$PATH" $(PYTHON) benchmarks/latency.py --trait --data-dir out/latency --write || failed=1; \
 	  .venv/bin/starling down --data-dir out/latency; rm -rf out/latency; exit $${failed:-0}
 
 bench-lists: setup ## lists of a million ids: uploaded, replaced, followed into a segment

@@ -14,6 +14,7 @@ import subprocess
 import sys
 from collections.abc import Mapping, Sequence
 from pathlib import Path
+from types import MappingProxyType
 from typing import NamedTuple
 
 from tests.docker.stages import ROOT, Stage
@@ -62,8 +63,10 @@ def obstacle() -> str | None:
 class ImageBuild:
     """Executes stages, each once, in `scratch`, which must be on a file system that an overlay can write to."""
 
-    def __init__(self, scratch: Path, stages: Mapping[str, Stage]) -> None:
+    def __init__(self, scratch: Path, stages: Mapping[str, Stage], arguments: Mapping[str, str] = MappingProxyType({})) -> None:
+        """`arguments`: of the build, `--build-arg`."""
         self._scratch = scratch
+        self._arguments = arguments
         self._stages = stages
         self._images: dict[str, Image] = {}
         stand_ins = scratch / "below/usr/local/bin"
@@ -96,6 +99,10 @@ class ImageBuild:
             case "WORKDIR":
                 self._run(image, f"mkdir -p {shlex.quote(value)}")
                 return image._replace(directory=value)
+            case "ARG":
+                name, default = shlex.split(value)[0].split("=", 1)
+                argument = self._arguments.get(name, default)
+                return image._replace(environment={**image.environment, name: argument})
             case "COPY":
                 self._copy(image, value)
             case "RUN":

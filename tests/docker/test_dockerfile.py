@@ -16,9 +16,11 @@ from typing import Any
 import pytest
 import yaml
 
+from starling_local.runtime import runtime_jars
 from tests.docker.stages import DOCKERFILE, ROOT, stages
 
 CHART = ROOT / "helm/starling"
+MAVEN = ROOT / "apps/local/starling_local/runtime/maven"
 VALUES: dict[str, Any] = yaml.safe_load((CHART / "values.yaml").read_text())
 PROJECT = tomllib.loads((ROOT / "pyproject.toml").read_text())
 ENTRY = {
@@ -98,8 +100,23 @@ def test_the_jars_are_where_the_chart_expects_them() -> None:
     directory = VALUES["spark"]["jarDirectory"]
     assert f"--from=jars {directory} {directory}" in TARGETS["spark"].values("COPY")
     download = " ".join(STAGES["jars"].values("RUN"))
-    assert f"-DoutputDirectory={directory} " in download
+    assert f"s3) jars={directory}/s3 ;; *) jars={directory} ;;" in download
+    assert '-DoutputDirectory="$jars" ' in download
     assert "sha256sum --check --strict" in download
+    assert f"STARLING_SPARK_CLASS_PATH={directory}/s3/*" in TARGETS["spark"].values("ENV")
+
+
+def test_the_image_has_the_jars_that_the_chart_names_and_others_by_an_argument_of_the_build() -> None:
+    [argument] = STAGES["jars"].values("ARG")
+    name, default = shlex.split(argument)[0].split("=")
+    bundles = default.split()
+    assert {path.name for bundle in bundles for path in runtime_jars(bundle)} >= {
+        *VALUES["spark"]["jars"],
+        *VALUES["spark"]["icebergJars"],
+    }
+    documented = re.findall(rf'--build-arg {name}="([a-z0-9 -]+)"', (ROOT / "docs/how-to/kubernetes.md").read_text())
+    assert documented == [f"{default} s3"]
+    assert {path.name for path in MAVEN.iterdir()} > {*bundles, "s3"}
 
 
 @EVERY

@@ -15,6 +15,7 @@ from urllib.request import urlopen
 import pytest
 
 from starling_common.testing import free_port
+from starling_local.runtime import runtime_jars
 from tests.docker.image_build import ImageBuild, obstacle
 from tests.docker.stages import DOCKERFILE, ROOT, stages
 from tests.processes import end
@@ -103,6 +104,14 @@ def image_build(tmp_path_factory: pytest.TempPathFactory) -> ImageBuild:
     if reason := obstacle():
         pytest.fail(reason)
     return ImageBuild(tmp_path_factory.mktemp("images"), STAGES)
+
+
+@pytest.mark.skipif(not ALL, reason="make test-images")
+def test_an_argument_of_the_build_chooses_the_jars(tmp_path_factory: pytest.TempPathFactory) -> None:
+    build = ImageBuild(tmp_path_factory.mktemp("jars"), STAGES, {"JAR_BUNDLES": "jdbc"})
+    assert [path.name for path in (build.image("jars").layer / "opt/jars").iterdir()] == [
+        path.name for path in runtime_jars("jdbc")
+    ]
 
 
 @pytest.mark.skipif(not ALL, reason="make test-images")

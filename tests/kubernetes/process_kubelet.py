@@ -1,8 +1,9 @@
 """A kubelet that runs the containers of its pods as processes of this machine, without images and without isolation.
 
-A pod is read from the API server. Its first container runs as the Python module of its command, with the environment of its
-ConfigMaps, Secrets and fields. Probes, restarts, preStop hooks, SIGTERM and the grace period follow the specification. Each pod and
-each Service has an address of its own below 127.0.0.0/8, with the ports of the specification. `kubectl logs` and `exec` work.
+A pod is read from the API server. Its first container runs as the Python module of its command, or of the entry point of its image
+in `docker/Dockerfile`, with the environment of its ConfigMaps, Secrets and fields. Probes, restarts, preStop hooks, SIGTERM and the
+grace period follow the specification. Each pod and each Service has an address of its own below 127.0.0.0/8, with the ports of the
+specification. `kubectl logs` and `exec` work.
 
 The differences from a real node, because all pods share the network and the files of one machine:
 
@@ -11,10 +12,12 @@ The differences from a real node, because all pods share the network and the fil
 - A path below a mounted volume becomes a directory: one for each claim, one for each pod and other volume. Secrets are files there.
 - A token of a service account is not at the path that all clients know. The scaler and the drivers of Spark get a kubeconfig with
   it. The preStop hook of a worker runs in the kubelet, with the token of the worker's pod.
-- The API server has its own address instead of `kubernetes.default.svc`.
+- The API server has its own address instead of `kubernetes.default.svc`, and a driver of Spark that of its pod instead of the name
+  of its Service, also in the properties that `spark-submit` has written for it.
 - Requests, limits, security contexts, network policies, init containers and further containers have no effect.
 """
 
+import json
 import os
 import re
 import signal
@@ -37,7 +40,7 @@ from starling_local.runtime.fetching import runtime_jars
 from starling_local.stack.supervision.process import spawn
 from starling_stream.worker import scaled_in
 from tests.kubernetes.api import Manifest
-from tests.kubernetes.control_plane import ControlPlane, access
+from tests.kubernetes.control_plane import ROOT, ControlPlane, access
 from tests.kubernetes.kubelet import NODE, conditions, container_status, missing_references, now, remove, unless_changed, waiting
 from tests.kubernetes.kubelet_server import KubeletServer
 from tests.kubernetes.service_network import Addresses, Forwarder
@@ -50,6 +53,8 @@ _ACCOUNT: Final = "/var/run/secrets/kubernetes.io/serviceaccount"
 _API_SERVER: Final = "https://kubernetes.default.svc"
 _JARS: Final = "/opt/jars"
 """Where the image of Spark has its jars."""
+_PROPERTIES: Final = "spark.properties"
+"""The file of a driver that `spark-submit` has started."""
 _PROBE_DEFAULTS: Final = {
     "periodSeconds": 10,
     "timeoutSeconds": 1,
@@ -149,6 +154,12 @@ class Pod(threading.Thread):
         return self.directory / "log"
 
     @property
+    def words(self) -> Sequence[str]:
+        """The command of the container without its arguments."""
+        found: Sequence[str] = self.container.get("command") or entry_point(self.container["image"])
+        return found
+
+    @property
     def stops(self) -> bool:
         """Whether it is deleted: no Service sends it requests any more."""
         return self._stopping.is_set()
@@ -228,10 +239,10 @@ class Pod(threading.Thread):
             return container.process.wait()
 
     def _start(self) -> Container:
-        command = self.container["command"]
+        command = self.words
         assert tuple(command[: len(_COMMAND)]) == _COMMAND, f"{self.name}: {command}"
-        variables = self._kubelet.environment(self)
-        words = self.command(["python", "-m", *command[len(_COMMAND) :], *self.container.get("args", ())], variables)
+        variables, adapt = self._kubelet.environment(self), self._kubelet.adaptation(self)
+        words = self.command(["python", "-m", *command[len(_COMMAND) :], *map(adapt, self.container.get("args", ()))], variables)
         process = spawn(words, {}, self.log, cwd=self.directory)
         probes = {
             name: Probe(self.container[name], f"{self.address}:{self.port(self.container[name]['httpGet']['port'])}", passing=alive)
@@ -287,7 +298,7 @@ class ProcessKubelet:
         self._java = find_java().home
         self._jars = directory / "jars"
         self._jars.mkdir(parents=True)
-        for jar in {path.name: path for bundle in ("spark", "iceberg") for path in runtime_jars(bundle)}.values():
+        for jar in {path.name: path for bundle in ("spark", "iceberg", "jdbc") for path in runtime_jars(bundle)}.values():
             (self._jars / jar.name).symlink_to(jar)
 
     def step(self) -> None:
@@ -354,22 +365,22 @@ class ProcessKubelet:
                 found |= self._data(kind, namespace, reference["name"])
         for variable in container.get("env", ()):
             found[variable["name"]] = self._value(variable, pod)
+        adapt = self.adaptation(pod)
         for volume in pod.spec.get("volumes", ()):
             self._fill(volume, pod)
         mounts = self.directories(pod)
-        adapt = self._adaptation(pod, mounts)
         server = urlsplit(self._plane.url)
         path = os.pathsep.join([str(Path(sys.executable).parent), str(self._java / "bin"), os.environ["PATH"]])
         return {name: adapt(value) for name, value in found.items()} | {
-            "PATH": path, "JAVA_HOME": str(self._java), "HOME": str(pod.directory), "TMPDIR": str(mounts["/tmp"]),
-            "PYTHONUNBUFFERED": "1",
+            "PATH": path, "JAVA_HOME": str(self._java), "HOME": str(pod.directory), "PYTHONUNBUFFERED": "1",
+            "TMPDIR": str(mounts.get("/tmp", pod.directory)),
             "KUBERNETES_SERVICE_HOST": str(server.hostname), "KUBERNETES_SERVICE_PORT": str(server.port),
-            **self._access(container, mounts),
+            **self._access(pod, mounts),
         }  # fmt: skip
 
-    def _access(self, container: Manifest, mounts: Mapping[str, Path]) -> dict[str, str]:
+    def _access(self, pod: Pod, mounts: Mapping[str, Path]) -> dict[str, str]:
         """Return the variable that names the kubeconfig of a process that calls the API server."""
-        kind = "STARLING_KUBECONFIG" if "starling_scaler" in container["command"] else "KUBECONFIG"
+        kind = "STARLING_KUBECONFIG" if "starling_scaler" in pod.words else "KUBECONFIG"
         return {kind: str(mounts[_ACCOUNT] / "kubeconfig")} if _ACCOUNT in mounts else {}
 
     def _value(self, variable: Manifest, pod: Pod) -> str:
@@ -416,7 +427,17 @@ class ProcessKubelet:
                 data = self._data(kind, pod.namespace, source[key_of_name])
                 items = {item["key"]: item["path"] for item in source.get("items", ())} or {key: key for key in data}
                 for key, path in items.items():
-                    (directory / path).write_text(data[key])
+                    text = self._properties(data[key], pod) if key == _PROPERTIES else data[key]
+                    (directory / path).write_text(text)
+
+    def _properties(self, text: str, pod: Pod) -> str:
+        """Return the properties of a driver with the paths and addresses of this machine."""
+        for path, directory in self.directories(pod).items():
+            text = text.replace(f"={path}/", f"={directory}/")
+        server = self._plane.url.replace(":", "\\:")
+        text = re.sub(r"https\\?://kubernetes\.default\.svc(\\?:443)?", lambda _: server, text)
+        text = re.sub(r"^(spark\.driver\.host)=.*$", rf"\1={pod.address}", text, flags=re.MULTILINE)
+        return f"{text}\nspark.kubernetes.driver.master={self._plane.url}\n"
 
     def _write_account(self, pod: Pod, directory: Path) -> None:
         """Write the token of the pod's service account with what a client needs beside it, and a kubeconfig of the same."""
@@ -428,8 +449,9 @@ class ProcessKubelet:
             (directory / name).write_text(text)
         (directory / "kubeconfig").write_text(access(self._plane.url, directory / "ca.crt", token))
 
-    def _adaptation(self, pod: Pod, mounts: Mapping[str, Path]) -> Callable[[str], str]:
-        """Return the function that replaces addresses and paths in the value of a variable."""
+    def adaptation(self, pod: Pod) -> Callable[[str], str]:
+        """Return the function that replaces addresses and paths in the value of a variable, and in an argument."""
+        mounts = self.directories(pod)
         found = self.api.items(f"/api/v1/namespaces/{pod.namespace}/services")
         services = sorted((one["metadata"]["name"] for one in found), key=len, reverse=True)
         named = re.compile(rf"\b({'|'.join(map(re.escape, services))}):(\d+)\b")
@@ -446,6 +468,14 @@ class ProcessKubelet:
             return named.sub(lambda found: f"{self.address(pod.namespace, found[1])}:{found[2]}", value) if services else value
 
         return adapt
+
+
+def entry_point(image: str) -> list[str]:
+    """Return the entry point of an image of the repository, `…/starling-NAME:TAG`."""
+    [name] = re.findall(r"starling-(\w+)", image.rpartition("/")[2])
+    text = (ROOT / "docker/Dockerfile").read_text().partition(f"\nFROM base AS {name}\n")[2]
+    found: list[str] = json.loads(text.partition("\nENTRYPOINT ")[2].splitlines()[0])
+    return found
 
 
 @contextmanager

@@ -1,20 +1,28 @@
-"""Edge: a job's executors as pods: their process, and the settings of the driver that starts them.
+"""Edge: a job in pods that Spark creates: the processes of driver and executors, and the settings of the driver.
 
 Spark starts an executor with the word `executor` after the entry point of its image, and describes it in environment variables.
-Their names are those of Spark 4.1 (`org.apache.spark.deploy.k8s.Constants`).
+`spark-submit` in cluster mode starts a driver with the word `driver`, and arguments for another `spark-submit`. The names are those
+of Spark 4.1 (`org.apache.spark.deploy.k8s.Constants`).
 """
 
+import argparse
 import os
 import re
+import shlex
 import shutil
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import Final
+from typing import Final, NamedTuple, NoReturn
 
 import pyspark
 
 EXECUTOR: Final = "executor"
 """The argument with which Spark starts the container of an executor."""
+DRIVER: Final = "driver"
+"""The first argument with which `spark-submit` in cluster mode starts the container of a driver."""
+_BIND_ADDRESS: Final = "SPARK_DRIVER_BIND_ADDRESS"
+"""The variable of a driver's pod that `spark-submit` has created; the chart's own pods have none."""
+_PYTHON: Final = "org.apache.spark.deploy.PythonRunner"
 
 _BACKEND: Final = "org.apache.spark.scheduler.cluster.k8s.KubernetesExecutorBackend"
 _OPTION: Final = re.compile(r"SPARK_JAVA_OPT_(\d+)")
@@ -62,6 +70,62 @@ def executor_command(environment: Mapping[str, str]) -> list[str]:
     ]
 
 
+class NotADriver(Exception):
+    """The arguments are not those of a driver's container."""
+
+
+class SubmittedDriver(NamedTuple):
+    """The job of a driver's container, with its words, and more variables for its process."""
+
+    job: list[str]
+    variables: dict[str, str]
+
+
+class _Arguments(argparse.ArgumentParser):
+    def error(self, message: str) -> NoReturn:
+        raise NotADriver(message)
+
+
+def submitted_driver(words: Sequence[str], environment: Mapping[str, str]) -> SubmittedDriver:
+    """Return the driver that the arguments after `driver` describe.
+
+    The process itself is the driver, so SIGTERM stops its job in order; a `spark-submit` in between would be stopped instead. The
+    JVM that it starts reads the properties of the submission. Raises: NotADriver.
+    """
+    arguments = _Arguments(prog=DRIVER, add_help=False, allow_abbrev=False)
+    arguments.add_argument("--properties-file", required=True)
+    arguments.add_argument("--class", dest="main", required=True)
+    arguments.add_argument("program")
+    arguments.add_argument("job", nargs=argparse.REMAINDER)
+    given = arguments.parse_args(words)
+    if given.main != _PYTHON:
+        raise NotADriver(f"--class {given.main}: the image runs the jobs of Starling alone; submit its submit.py")
+    address = environment.get(_BIND_ADDRESS)
+    if not address:
+        raise NotADriver(f"{_BIND_ADDRESS}: not set; spark-submit sets it in the pod that it creates")
+    try:
+        properties = Path(given.properties_file).read_text(encoding="utf-8")
+    except OSError as error:
+        raise NotADriver(f"--properties-file: {error}") from None
+    submission = ["--properties-file", given.properties_file, "--deploy-mode", "client"]
+    submission += ["--conf", f"spark.driver.bindAddress={address}", "--conf", f"spark.executorEnv.SPARK_DRIVER_POD_IP={address}"]
+    variables = {"PYSPARK_SUBMIT_ARGS": shlex.join([*submission, "pyspark-shell"])}
+    for name, key in (
+        ("STARLING_SPARK_MASTER", "spark.master"),
+        ("STARLING_SPARK_DRIVER_MEMORY", "spark.driver.memory"),
+        ("STARLING_INSTANCE_ID", "spark.kubernetes.driver.pod.name"),
+    ):
+        if not environment.get(name) and (value := _property(properties, key)):
+            variables[name] = value
+    return SubmittedDriver(given.job, variables)
+
+
+def _property(text: str, name: str) -> str:
+    """Return the value of a key in Java properties as Spark writes them, a line each; "" without one."""
+    found = re.search(rf"^{re.escape(name)}=(.*)$", text, re.MULTILINE)
+    return re.sub(r"\\(.)", r"\1", found[1]) if found else ""
+
+
 def driver_config(master: str, instance_id: str, environment: Mapping[str, str]) -> Mapping[str, str]:
     """Return the Spark settings of a driver in a pod, whose executors are removed with it; none outside of Kubernetes.
 
@@ -69,8 +133,9 @@ def driver_config(master: str, instance_id: str, environment: Mapping[str, str])
     """
     if not master.startswith("k8s:") or "KUBERNETES_SERVICE_HOST" not in environment:
         return {}
-    return {
-        "spark.kubernetes.driver.pod.name": instance_id,
+    # `spark-submit` in cluster mode knows the name of the pod that it has created.
+    name = {} if environment.get(_BIND_ADDRESS) else {"spark.kubernetes.driver.pod.name": instance_id}
+    return name | {
         # Without these Spark asks for volume claims, for which the driver needs no rights otherwise.
         "spark.kubernetes.driver.ownPersistentVolumeClaim": "false",
         "spark.kubernetes.driver.reusePersistentVolumeClaim": "false",

@@ -21,6 +21,10 @@ class SparkSettings(ServiceSettings):
     """The jars of `STARLING_SPARK_JARS` are the only ones: nothing is resolved at run time, so a job also starts offline."""
 
     spark_jars: Annotated[str, Field(min_length=1, description="paths of the connector jars, separated as in PATH or by commas")]
+    spark_class_path: Annotated[
+        str,
+        Field(description="jars before those of Spark in driver and executors, such as those of an object store: /opt/jars/s3/*"),
+    ] = ""
     spark_master: Annotated[str, Field(description="local[n], spark://…, k8s://…; empty: the master of spark-submit")] = "local[2]"
     spark_driver_host: Annotated[
         str | None, Field(description="address at which executors on other machines connect to the driver; unset: its host name")

@@ -101,6 +101,10 @@ def _at(host: str | None) -> dict[str, str]:
     return {} if host is None else {"spark.driver.host": host, "spark.driver.bindAddress": host}
 
 
+def _before(class_path: str) -> dict[str, str]:
+    return {f"spark.{process}.extraClassPath": class_path for process in ("driver", "executor") if class_path}
+
+
 def session_config(settings: SparkSettings, *, is_streaming: bool = False) -> Mapping[str, str]:
     """Return the settings of Spark; those that an operator should not change are constants here.
 
@@ -109,7 +113,8 @@ def session_config(settings: SparkSettings, *, is_streaming: bool = False) -> Ma
     here = Path(__file__).parent
     local = settings.spark_master.startswith("local")
     jvm = (_SMALL_JVM if is_streaming else _SMALL_JVM + _SHORT_JVM) if local else ""
-    return (_LOCAL if local else _at(settings.spark_driver_host)) | {
+    own = (_LOCAL if local else _at(settings.spark_driver_host)) | _before(settings.spark_class_path)
+    return own | {
         "spark.jars": ",".join(str(jar) for jar in settings.jars()),
         "spark.driver.memory": settings.spark_driver_memory,
         "spark.driver.extraJavaOptions": f"-Dlog4j2.configurationFile={(here / 'log4j2.properties').as_uri()}"
