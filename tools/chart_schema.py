@@ -213,8 +213,9 @@ _BY_NAME: Final[Mapping[str, Mapping[str, Any]]] = {
 }
 """Name of a value -> its schema, wherever it is."""
 
+_SCHEDULED: Final = ("scheduled.lakeUpkeep", "scheduled.exports", "scheduled.audienceReport", "scheduled.campaignReport")
 _BY_PATH: Final[Mapping[str, Mapping[str, Any]]] = {
-    **{f"spark.{name}.executors.memory": _HEAP for name in ("profiles", "lake", "views")},
+    **{f"spark.{name}.executors.memory": _HEAP for name in ("profiles", "lake", "views", *_SCHEDULED)},
     "spark.profiles.replicas": {"enum": [0, 1]},
     "spark.lake.replicas": {"enum": [0, 1]},
     "spark.views.replicas": {"enum": [0, 1]},

@@ -83,6 +83,8 @@ USERS = {"test": "auditor", "lake-upkeep": "lake", "exports": "lake"}
 """Component -> the user of the broker whose rights it has, if that is another one's."""
 ONCE = frozenset({"deploy", "test", *SCHEDULED.values()})
 """Components that run once: they have no port."""
+EXECUTORS = ("views", "lake-upkeep")
+"""Components whose executors are pods in `everything`."""
 SECRETS = {
     "starling-keys": {"write-keys": "key=default"},
     "starling-tokens": {"tokens": "token=admin:default"},
@@ -496,7 +498,7 @@ def test_where_the_cluster_assigns_the_ids_the_chart_sets_none() -> None:
 def test_only_pods_that_call_kubernetes_have_a_token(ci: str) -> None:
     # The API starts jobs; the scaler sets replicas, which its workers read when they stop; a driver creates executors.
     calls = {"api", "scaler", "normalizer", "segmenter"} if ci in {"production", "everything"} else set()
-    calls |= {"views"} if ci == "everything" else set()
+    calls |= set(EXECUTORS) if ci == "everything" else set()
     with_token = {pod.component for pod in workloads(objects(ci)) if pod.spec["automountServiceAccountToken"]}
     assert with_token == calls
     assert all(one["automountServiceAccountToken"] is False for one in of_kind(objects(ci), "ServiceAccount"))
@@ -619,9 +621,9 @@ def test_the_audience_report_gets_the_database_and_ends_at_the_time_of_its_run(m
 
 def test_the_jars_are_those_that_the_build_downloads() -> None:
     maven = ROOT / "apps/local/starling_local/runtime/maven"
-    for bundle, name in (("spark", "jars"), ("iceberg", "icebergJars")):
-        names = [line.split()[1] for line in (maven / bundle / "SHA256SUMS").read_text().splitlines()]
-        assert VALUES["spark"][name] == sorted(names)
+    for bundles, name in ((["spark"], "jars"), (["iceberg", "jdbc"], "icebergJars")):
+        lines = [line for bundle in bundles for line in (maven / bundle / "SHA256SUMS").read_text().splitlines()]
+        assert VALUES["spark"][name] == sorted(line.split()[1] for line in lines)
 
 
 @pytest.mark.parametrize(("custom", "kind"), [(["keda.sh/v1alpha1"], "ScaledObject"), ([], "HorizontalPodAutoscaler")])
@@ -723,9 +725,9 @@ def test_network_policies_allow_what_the_settings_connect_to_and_nothing_else(ci
             expected.add((443, "TCP"))
         if pod.component == "email":
             expected |= {(25, "TCP"), (443, "TCP"), (465, "TCP"), (587, "TCP"), (1024, "TCP")}
-        if pod.component in {"api", "scaler", "normalizer", "segmenter", "views"}:
+        if pod.component in {"api", "scaler", "normalizer", "segmenter", *EXECUTORS}:
             expected |= {(443, "TCP"), (6443, "TCP")}
-        if pod.component == "views":
+        if pod.component in EXECUTORS:
             expected.add((7079, "TCP"))
         if pod.component == "lake" and ci == "everything":
             expected.add((443, "TCP"))
@@ -739,41 +741,48 @@ def test_network_policies_allow_what_the_settings_connect_to_and_nothing_else(ci
         assert bool(open_to_all) == (ci == "everything" and pod.component in {"ingest", "api", "tracker"})
 
 
-def test_executors_exchange_data_with_their_own_job_alone() -> None:
-    policy = named(objects("everything"), "NetworkPolicy", "prod-segments-views-executor")
-    assert policy["spec"]["podSelector"]["matchLabels"].items() <= executor_pod()["metadata"]["labels"].items()
+@pytest.mark.parametrize("job", EXECUTORS)
+def test_executors_exchange_data_with_their_own_job_alone(job: str) -> None:
+    policy = named(objects("everything"), "NetworkPolicy", f"prod-segments-{job}-executor")
+    assert policy["spec"]["podSelector"]["matchLabels"].items() <= executor_pod(job)["metadata"]["labels"].items()
     assert _flows(policy, "ingress") == {(7079, "TCP")}
-    servers = {(9092, "TCP"), (9093, "TCP"), (443, "TCP"), (9142, "TCP")}
+    servers = {(9092, "TCP"), (9093, "TCP"), (443, "TCP")} | ({(9142, "TCP")} if job == "views" else set())
     assert _flows(policy, "egress") == {(53, "UDP"), (53, "TCP"), (7078, "TCP"), (7079, "TCP")} | servers
     peers = [peer for rule in policy["spec"]["ingress"] for peer in rule["from"]]
     components = {peer["podSelector"]["matchLabels"]["app.kubernetes.io/component"] for peer in peers}
-    assert components == {"views", "views-executor"}
+    assert components == {job, f"{job}-executor"}
 
 
-def executor_pod() -> dict[str, Any]:
-    """Return the template from which the driver of the views creates the pods of its executors."""
-    text = named(objects("everything"), "ConfigMap", "prod-segments-views-executor")["data"]["pod.yaml"]
+def executor_pod(job: str) -> dict[str, Any]:
+    """Return the template from which the driver of a job creates the pods of its executors."""
+    text = named(objects("everything"), "ConfigMap", f"prod-segments-{job}-executor")["data"]["pod.yaml"]
     pod: dict[str, Any] = yaml.safe_load(text)
     return pod
 
 
-def test_the_driver_creates_executors_with_the_template_and_the_rights_of_the_chart(monkeypatch: pytest.MonkeyPatch) -> None:
-    views: Any = parsed("views", {}, monkeypatch, "everything")
-    assert (views.spark_master, views.spark_driver_host) == ("k8s://https://kubernetes.default.svc", "10.0.0.5")
-    assert views.checkpoint_dir == "s3a://shop-lake/checkpoints"
-    given = views.spark_properties
-    assert (given["spark.executor.instances"], given["spark.executor.cores"]) == ("3", "4")
+@pytest.mark.parametrize(("job", "instances", "cores"), [("views", "3", "4"), ("lake-upkeep", "4", "2")])
+def test_the_driver_creates_executors_with_the_template_and_the_rights_of_the_chart(
+    job: str, instances: str, cores: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    settings: Any = parsed(job, {}, monkeypatch, "everything")
+    assert (settings.spark_master, settings.spark_driver_host) == ("k8s://https://kubernetes.default.svc", "10.0.0.5")
+    assert settings.checkpoint_dir == ("s3a://shop-lake/checkpoints" if job == "views" else "/tmp")
+    given = settings.spark_properties
+    assert (given["spark.executor.instances"], given["spark.executor.cores"]) == (instances, cores)
     assert given["spark.hadoop.fs.s3a.endpoint"] == "https://s3.example"
-    [driver] = [one for one in workloads(objects("everything")) if one.component == "views"]
+    [driver] = [one for one in workloads(objects("everything")) if one.component == job]
+    assert given["spark.kubernetes.authenticate.executor.serviceAccountName"] == driver.spec["serviceAccountName"]
+    binding = named(objects("everything"), "RoleBinding", f"prod-segments-{job}")
+    assert [one["name"] for one in binding["subjects"]] == [driver.spec["serviceAccountName"]]
     assert given["spark.kubernetes.container.image"] == driver.container["image"]
     directory = given["spark.kubernetes.executor.podTemplateFile"].removesuffix("/pod.yaml")
     [mount] = [one for one in driver.container["volumeMounts"] if one["mountPath"] == directory]
     [volume] = [one for one in driver.spec["volumes"] if one["name"] == mount["name"]]
-    assert volume["configMap"] == {"name": "prod-segments-views-executor"}
-    role = named(objects("everything"), "Role", "prod-segments-views")
+    assert volume["configMap"] == {"name": f"prod-segments-{job}-executor"}
+    role = named(objects("everything"), "Role", f"prod-segments-{job}")
     assert [one["resources"] for one in role["rules"]] == [["pods", "configmaps"]]
 
-    pod = executor_pod()
+    pod = executor_pod(job)
     assert list(misfits(pod, "V1Pod", "pod")) == []
     [container] = pod["spec"]["containers"]
     assert container["name"] == given["spark.kubernetes.executor.podTemplateContainerName"]
@@ -784,7 +793,8 @@ def test_the_driver_creates_executors_with_the_template_and_the_rights_of_the_ch
     secrets = {one["name"]: one["valueFrom"]["secretKeyRef"] for one in container["env"] if "valueFrom" in one}
     drivers = {one["name"]: one["valueFrom"].get("secretKeyRef") for one in driver.container["env"] if "valueFrom" in one}
     assert secrets.items() <= drivers.items()
-    assert {"STARLING_KAFKA__SASL_PASSWORD", "STARLING_REGISTRY__PASSWORD", "STARLING_CASSANDRA__PASSWORD"} <= set(secrets)
+    assert {"STARLING_KAFKA__SASL_PASSWORD", "STARLING_REGISTRY__PASSWORD"} <= set(secrets)
+    assert ("STARLING_CASSANDRA__PASSWORD" in secrets) == (job == "views")
     mounts = {one["mountPath"] for one in driver.container["volumeMounts"]} - {directory, "/var/lib/starling"}
     assert {one["mountPath"] for one in container["volumeMounts"]} == mounts
 
@@ -1106,6 +1116,10 @@ def test_a_bad_value_is_refused_with_its_path(values: Mapping[str, Any], path: s
         (
             {"spark": {"lake": {"enabled": True, "executors": {"instances": 2}, "checkpoints": "s3a://a/b", "warehouse": "/lake"}}},
             "spark.lake.warehouse: executors in pods of their own need a URI",
+        ),
+        (
+            {"spark": {"lake": {"warehouse": "/lake"}, "scheduled": {"exports": {"enabled": True, "executors": {"instances": 2}}}}},
+            "spark.lake.warehouse: spark.scheduled.exports has executors in pods of their own, which need a URI",
         ),
         ({"spark": {"profiles": {"readsLake": True}}}, "spark.profiles.readsLake: set spark.lake.warehouse"),
         (

@@ -22,6 +22,19 @@ spark.driver.blockManager.port: "7079"
 spark.blockManager.port: "7079"
 {{- end }}
 
+{{/* Where the driver has the template. */}}
+{{- define "starling.executors.mount" -}}
+name: executor
+mountPath: /etc/starling/executor
+readOnly: true
+{{- end }}
+
+{{- define "starling.executors.volume" -}}
+name: executor
+configMap:
+  name: {{ include "starling.component.fullname" . }}-executor
+{{- end }}
+
 {{- define "starling.executors.selector" -}}
 {{ include "starling.releaseSelector" .root }}
 app.kubernetes.io/component: {{ .name }}-executor

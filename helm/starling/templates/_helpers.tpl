@@ -60,7 +60,7 @@ app.kubernetes.io/component: {{ .name }}
 
 {{- define "starling.component.serviceAccountName" -}}
 {{- if .values.serviceAccount.create }}
-{{- default (include "starling.component.fullname" .) .values.serviceAccount.name }}
+{{- default (include "starling.component.fullname" (dict "root" .root "name" (default .name .account))) .values.serviceAccount.name }}
 {{- else }}
 {{- default "default" .values.serviceAccount.name }}
 {{- end }}

@@ -611,6 +611,9 @@ The pods of a Job. Input: root, name, values, and
   secret        the secret with the login of Cassandra
   account       the component with the service account
   named         true: the process gets the name of its pod
+  addressed     true: it gets the address of its pod
+  token         true: the pod calls the Kubernetes API
+  mounts, volumes  as above
 */}}
 {{- define "starling.once.podTemplate" -}}
 {{- $cassandra := ternary (include "starling.cassandraEnvironment" .root | fromYaml) (dict) .cassandra }}
@@ -622,8 +625,8 @@ metadata:
   {{- end }}
 spec:
   restartPolicy: Never
-  serviceAccountName: {{ include "starling.component.serviceAccountName" (dict "root" .root "name" .account "values" .values) }}
-  automountServiceAccountToken: false
+  serviceAccountName: {{ include "starling.component.serviceAccountName" . }}
+  automountServiceAccountToken: {{ default false .token }}
   enableServiceLinks: false
   {{- with .root.Values.image.pullSecrets }}
   imagePullSecrets: {{- toYaml . | nindent 4 }}
@@ -690,6 +693,12 @@ spec:
             fieldRef:
               fieldPath: metadata.name
         {{- end }}
+        {{- if .addressed }}
+        - name: STARLING_SPARK_DRIVER_HOST
+          valueFrom:
+            fieldRef:
+              fieldPath: status.podIP
+        {{- end }}
         {{- range $variable, $value := include "starling.environment" (merge .environment $connections) | fromYaml }}
         - name: {{ $variable }}
           value: {{ $value | quote }}
@@ -715,6 +724,9 @@ spec:
         {{- with include "starling.certificates" (dict "kind" "mounts" "root" .root "cassandra" .cassandra) | trim }}
         {{- . | nindent 8 }}
         {{- end }}
+        {{- with .mounts }}
+        {{- toYaml . | nindent 8 }}
+        {{- end }}
         {{- with .values.extraVolumeMounts }}
         {{- toYaml . | nindent 8 }}
         {{- end }}
@@ -723,6 +735,9 @@ spec:
       emptyDir: {}
     {{- with include "starling.certificates" (dict "kind" "volumes" "root" .root "cassandra" .cassandra) | trim }}
     {{- . | nindent 4 }}
+    {{- end }}
+    {{- with .volumes }}
+    {{- toYaml . | nindent 4 }}
     {{- end }}
     {{- with .values.extraVolumes }}
     {{- toYaml . | nindent 4 }}
