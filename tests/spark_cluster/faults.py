@@ -2,11 +2,12 @@
 
 In the end its values or rows must equal those of one fold over everything that was sent. The checkpoint is in an object store, and
 the broker requires passwords. Run as root, so that hosts can be cut off:
-python -m tests.spark_cluster.faults [--job profiles] [--job lake] [--count 20] [--seed 1] [--only executor,cut]
+python -m tests.spark_cluster.faults [--job profiles] [--job lake] [--count 20] [--seed 1] [--only executor,cut] [--minutes 60]
 """
 
 import argparse
 import json
+import math
 import random
 import statistics
 import sys
@@ -36,14 +37,17 @@ class Results:
         return "\n".join(rows)
 
 
-def suffer(job: str, cluster: Rig, directory: Path, names: Sequence[str], seed: int) -> int:
-    """Let the faults happen, one after the other. Return the number of differences at the end."""
-    dice, results = random.Random(seed), Results()
+def suffer(job: str, cluster: Rig, directory: Path, names: Sequence[str], seed: int, minutes: float) -> int:
+    """Let the faults happen, one after the other, for this time. Return the number of differences at the end."""
+    dice, results, end = random.Random(seed), Results(), time.monotonic() + 60 * minutes
     load: Load = (Traits if job == "profiles" else Lake)(cluster, directory, random.Random(seed))
     try:
         load.begin()
         catch_up(load)
         for number, name in enumerate(names):
+            if time.monotonic() > end:
+                report(f"{len(names) - number} faults are left out: {minutes:.0f} minutes are over")
+                break
             report(f"{number + 1} of {len(names)}: {name}")
             load.more(dice.randrange(20, 80))
             time.sleep(dice.uniform(0, 3))  # sleep: a random instant of the fault
@@ -70,6 +74,7 @@ def main() -> int:
     parser.add_argument("--job", choices=FAULTS, action="append", help="both")
     parser.add_argument("--count", type=int, default=20, help="of each fault (20)")
     parser.add_argument("--seed", type=int, default=random.SystemRandom().randrange(1_000_000))
+    parser.add_argument("--minutes", type=float, default=math.inf, help="of the faults of a job (no limit)")
     parser.add_argument("--only", help="names, comma separated; a job is left out that has none of them")
     asked = parser.parse_args()
     kinds = {job: [name for name in FAULTS[job] if not asked.only or name in asked.only.split(",")] for job in asked.job or FAULTS}
@@ -80,10 +85,10 @@ def main() -> int:
             parser.error("hosts can be cut off only as root: leave `cut` out, or run as root")
         found = 0
         for job, chosen in kinds.items():
-            names = [name for name in chosen for _ in range(asked.count)]
-            random.Random(asked.seed).shuffle(names)
+            order = random.Random(asked.seed)
+            names = [name for _ in range(asked.count) for name in order.sample(chosen, len(chosen))]
             (Path(directory) / job).mkdir()
-            found += suffer(job, cluster, Path(directory) / job, names, asked.seed) if names else 0
+            found += suffer(job, cluster, Path(directory) / job, names, asked.seed, asked.minutes) if names else 0
     return 1 if found else 0
 
 
