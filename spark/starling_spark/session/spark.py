@@ -11,7 +11,9 @@ from types import MappingProxyType
 from pyspark import SparkConf, SparkContext
 from pyspark.sql import SparkSession
 
+from starling_spark.directories import local_path
 from starling_spark.failpoints import worker_config
+from starling_spark.session import local_files
 from starling_spark.session.class_archive import java_options
 from starling_spark.session.kubernetes import driver_config
 from starling_spark.session.settings import SparkSettings
@@ -61,7 +63,10 @@ def open_session(
         *settings.spark_properties.items(),
     ):
         builder = builder.config(key, value)
-    return builder.getOrCreate()
+    session = builder.getOrCreate()
+    if settings.spark_master.startswith("local"):
+        local_files.use_jar(session, settings.jars())
+    return session
 
 
 def check_python() -> None:
@@ -114,6 +119,8 @@ def session_config(settings: SparkSettings, *, is_streaming: bool = False) -> Ma
     local = settings.spark_master.startswith("local")
     jvm = (_SMALL_JVM if is_streaming else _SMALL_JVM + _SHORT_JVM) if local else ""
     own = (_LOCAL if local else _at(settings.spark_driver_host)) | _before(settings.spark_class_path)
+    if local_path(settings.checkpoint_dir) is not None:
+        own |= local_files.CHECKPOINTS
     return own | {
         "spark.jars": ",".join(str(jar) for jar in settings.jars()),
         "spark.driver.memory": settings.spark_driver_memory,
