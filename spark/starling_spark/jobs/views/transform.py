@@ -77,6 +77,8 @@ def _chosen(view: View, reading: Reading, out: types.StructType) -> Callable[[It
         read, names, codec = row_reader(reading), frozenset(view.names), reading.wire.codec(reading.topic)
         look = peek(codec, (_TIME, _NAME)) if names else None
         unit = unit_micros(codec.schema, _TIME) if names else 0
+        fields = reading.fields.fieldNames()
+        time_at, name_at = fields.index(_TIME), fields.index(_NAME) if names else -1
         for batch in batches:
             left, wanted = _Times(), []
             columns = [batch.column(index).to_pylist() for index in range(3)]
@@ -88,27 +90,16 @@ def _chosen(view: View, reading: Reading, out: types.StructType) -> Callable[[It
                 else:
                     left.add(partition, timestamp_ms, found[0] * unit)
             rows, records = columns_of_values(read, [columns[2][index] for index in wanted], struct)
-            kept = [_is_wanted(row, names, reading) for row in rows]
+            # A record of another writer's schema is decoded before its name is known.
+            kept = [not isinstance(row, Refusal) and (not names or row[name_at] in names) for row in rows]
             for index, row, is_kept in zip(wanted, rows, kept, strict=True):
                 if not is_kept:
-                    left.add(columns[0][index], columns[1][index], None if isinstance(row, Refusal) else _time_of(row, reading))
+                    left.add(columns[0][index], columns[1][index], None if isinstance(row, Refusal) else row[time_at])
             places = [batch.column(index).take(pa.array(wanted, pa.int64())) for index in range(2)]
             yield pa.RecordBatch.from_arrays([*places, *records.flatten()], schema=shape).filter(pa.array(kept, pa.bool_()))
             yield left.rows(shape)
 
     return chosen
-
-
-def _is_wanted(row: Any, names: frozenset[str], reading: Reading) -> bool:
-    if isinstance(row, Refusal):
-        return False
-    # A record of another writer's schema is decoded before its name is known.
-    return not names or row[reading.fields.fieldNames().index(_NAME)] in names
-
-
-def _time_of(row: Any, reading: Reading) -> int | None:
-    found: int | None = row[reading.fields.fieldNames().index(_TIME)]
-    return found
 
 
 def without(records: DataFrame, places: Sequence[tuple[str, int, int]]) -> DataFrame:
