@@ -1,16 +1,20 @@
-"""Files of checkpoints on this machine: written without processes, and readable by the release before."""
+"""Files of checkpoints: written on this machine without processes, readable by the release before, and without checksums."""
 
+import json
 import stat
+from contextlib import nullcontext
 from pathlib import Path
 from typing import Final
 
 import pytest
+from pyspark.errors import StreamingQueryException
 from pyspark.sql import DataFrame, SparkSession
 
 from starling_spark.directories import HadoopDirectory
 from starling_spark.session.local_files import CHECKPOINTS
 
 [(_SETTING, _OURS)] = CHECKPOINTS.items()
+_CHECKSUMS: Final = "spark.sql.streaming.checkpoint.fileChecksum.enabled"
 _FORMER: Final = "org.apache.spark.sql.execution.streaming.checkpointing.FileContextBasedCheckpointFileManager"
 
 
@@ -55,6 +59,28 @@ def test_a_checkpoint_goes_on_with_the_other_writer(spark: SparkSession, tmp_pat
         finally:
             spark.conf.set(_SETTING, _OURS)
     assert found == [("ada", 1), ("ada", 2), ("bob", 1)]
+
+
+@pytest.mark.parametrize("is_checked", [False, True], ids=["as set", "as Spark would"])
+def test_a_checksum_of_another_attempt_does_not_end_the_query(spark: SparkSession, tmp_path: Path, *, is_checked: bool) -> None:
+    """The second case shows that the first one could fail."""
+    (numbers := tmp_path / "numbers").mkdir()
+    found: list[tuple[str, int]] = []
+    ours = spark.conf.get(_CHECKSUMS) or ""
+    try:
+        spark.conf.set(_CHECKSUMS, "true")
+        (numbers / "0.txt").write_text("ada\n")
+        _count(spark, numbers, tmp_path / "checkpoint", found)
+        [checksum] = (tmp_path / "checkpoint" / "state").rglob("[!.]*.changelog.crc")
+        checksum.write_text(json.dumps(json.loads(checksum.read_text()) | {"value": 1}))
+        checksum.with_name(f".{checksum.name}.crc").unlink()
+        spark.conf.set(_CHECKSUMS, "true" if is_checked else ours)
+        (numbers / "1.txt").write_text("ada\nbob\n")
+        with pytest.raises(StreamingQueryException, match="CHECKSUM_VERIFICATION_FAILED") if is_checked else nullcontext():
+            _count(spark, numbers, tmp_path / "checkpoint", found)
+    finally:
+        spark.conf.set(_CHECKSUMS, ours)
+    assert found == [("ada", 1)] + [("ada", 2), ("bob", 1)] * (not is_checked)
 
 
 def _count(spark: SparkSession, numbers: Path, checkpoint: Path, found: list[tuple[str, int]]) -> None:
