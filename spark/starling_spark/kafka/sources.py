@@ -34,6 +34,14 @@ SEEDS: Final = "(seeds)"
 """The topic of a record whose `value` has histories of users for that query."""
 
 
+_FETCH_WAIT_MS: Final = 5
+"""How long the broker waits with an answer until it has new records.
+
+Spark reads up to offsets that exist. With the last records of a partition the client requests further ones, and Spark then asks for
+the partition's offsets by the same connection, whose requests the broker answers in order. By default that takes 500 ms a partition.
+"""
+
+
 class Raw(NamedTuple):
     """A row of `RECORDS`, its fields in that order."""
 
@@ -122,7 +130,7 @@ def kafka_spans(
 
 def _connection(brokers: str) -> dict[str, str]:
     security = {f"kafka.{name}": value for name, value in jvm_security(kafka_security()).items()}
-    return {"kafka.bootstrap.servers": brokers, **security}
+    return {"kafka.bootstrap.servers": brokers, "kafka.fetch.max.wait.ms": str(_FETCH_WAIT_MS), **security}
 
 
 def _columns(*, headers: bool = True) -> list[str | Column]:
