@@ -35,10 +35,10 @@ SEEDS: Final = "(seeds)"
 
 
 _FETCH_WAIT_MS: Final = 5
-"""How long the broker waits with an answer until it has new records.
+"""How long the broker waits with an answer until it has new records. Spark reads only offsets that exist.
 
-Spark reads up to offsets that exist. With the last records of a partition the client requests further ones, and Spark then asks for
-the partition's offsets by the same connection, whose requests the broker answers in order. By default that takes 500 ms a partition.
+After the last records of a partition the client requests further ones. Spark then asks for the partition's offsets by the same
+connection, whose requests the broker answers in order. With the client's default of 500 ms that takes as long for each partition.
 """
 
 
