@@ -23,6 +23,14 @@ _CONNECTIONS = ("STARLING_KAFKA__", "STARLING_REGISTRY__", "STARLING_CASSANDRA__
 _STATE = "spark.sql.streaming.stateStore"
 _ROCKSDB = "org.apache.spark.sql.execution.streaming.state.RocksDBStateStoreProvider"
 _LOCAL = {"spark.driver.host": "127.0.0.1", "spark.driver.bindAddress": "127.0.0.1"}
+_STREAMS = {
+    "spark.sql.streaming.minBatchesToRetain": "10",
+    # Two attempts of a task write files of the same names. The checksum of one beside the state of the other would end each later
+    # start of the query (SPARK-56461). Hadoop and object stores have checksums of their own.
+    "spark.sql.streaming.checkpoint.fileChecksum.enabled": "false",
+    # An idle query reports its offsets too, so a query that was killed between its two commits repeats the second.
+    "spark.sql.streaming.noDataProgressEventInterval": "1000",
+}
 _SMALL_JVM = " -XX:+UseSerialGC"
 _SHORT_JVM = " -XX:TieredStopAtLevel=1"
 """The optimising compiler costs more than it saves in a job of a few minutes: it doubles the duration of the first batches. A query
@@ -121,35 +129,33 @@ def session_config(settings: SparkSettings, *, is_streaming: bool = False) -> Ma
     own = (_LOCAL if local else _at(settings.spark_driver_host)) | _before(settings.spark_class_path)
     if local_path(settings.checkpoint_dir) is not None:
         own |= local_files.CHECKPOINTS
-    return own | {
-        "spark.jars": ",".join(str(jar) for jar in settings.jars()),
-        "spark.driver.memory": settings.spark_driver_memory,
-        "spark.driver.extraJavaOptions": f"-Dlog4j2.configurationFile={(here / 'log4j2.properties').as_uri()}"
-        + f"{jvm} {java_options()}".rstrip(),
-        "spark.python.daemon.module": "starling_spark.session.worker_daemon",
-        "spark.ui.enabled": "false",
-        "spark.ui.showConsoleProgress": "false",
-        # What Spark shows of its settings hides those with such a name; its own list has no credentials and no JAAS.
-        "spark.redaction.regex": "(?i)secret|password|passwd|token|credential|access[.]?key|jaas",
-        "spark.sql.session.timeZone": "UTC",
-        "spark.sql.shuffle.partitions": str(settings.spark_state_partitions),
-        f"{_STATE}.providerClass": _ROCKSDB,
-        # A small batch then writes its changes instead of whole files.
-        f"{_STATE}.rocksdb.changelogCheckpointing.enabled": "true",
-        f"{_STATE}.rocksdb.boundedMemoryUsage": "true",
-        f"{_STATE}.rocksdb.maxMemoryUsageMB": str(settings.spark_state_memory_mb),
-        # Indexes and filters must stay in memory: each read of a row would read hundreds of KB of them again. With the default
-        # blocks of 4 KB, and rows of 2 KB, the index has an entry for two rows.
-        f"{_STATE}.rocksdb.highPriorityPoolRatio": "0.4",
-        f"{_STATE}.rocksdb.blockSizeKB": "16",
-        # Rows of a job may have hundreds of KB. A task has several such batches at once, and memory for twice their size.
-        "spark.sql.execution.arrow.maxBytesPerBatch": "4m",
-        # A task builds as many rows at once when a frame is stored; with Spark's 10,000 that needs more than a heap of 1 GB.
-        "spark.sql.inMemoryColumnarStorage.batchSize": "200",
-        "spark.sql.streaming.minBatchesToRetain": "10",
-        # Two attempts of a task write files of the same names. The checksum of one beside the state of the other would end each
-        # later start of the query (SPARK-56461). Hadoop and object stores have checksums of their own.
-        "spark.sql.streaming.checkpoint.fileChecksum.enabled": "false",
-        # An idle query reports its offsets too, so a query that was killed between its two commits repeats the second.
-        "spark.sql.streaming.noDataProgressEventInterval": "1000",
-    }
+    return (
+        own
+        | _STREAMS
+        | {
+            "spark.jars": ",".join(str(jar) for jar in settings.jars()),
+            "spark.driver.memory": settings.spark_driver_memory,
+            "spark.driver.extraJavaOptions": f"-Dlog4j2.configurationFile={(here / 'log4j2.properties').as_uri()}"
+            + f"{jvm} {java_options()}".rstrip(),
+            "spark.python.daemon.module": "starling_spark.session.worker_daemon",
+            "spark.ui.enabled": "false",
+            "spark.ui.showConsoleProgress": "false",
+            # What Spark shows of its settings hides those with such a name; its own list has no credentials and no JAAS.
+            "spark.redaction.regex": "(?i)secret|password|passwd|token|credential|access[.]?key|jaas",
+            "spark.sql.session.timeZone": "UTC",
+            "spark.sql.shuffle.partitions": str(settings.spark_state_partitions),
+            f"{_STATE}.providerClass": _ROCKSDB,
+            # A small batch then writes its changes instead of whole files.
+            f"{_STATE}.rocksdb.changelogCheckpointing.enabled": "true",
+            f"{_STATE}.rocksdb.boundedMemoryUsage": "true",
+            f"{_STATE}.rocksdb.maxMemoryUsageMB": str(settings.spark_state_memory_mb),
+            # Indexes and filters must stay in memory: each read of a row would read hundreds of KB of them again. With the default
+            # blocks of 4 KB, and rows of 2 KB, the index has an entry for two rows.
+            f"{_STATE}.rocksdb.highPriorityPoolRatio": "0.4",
+            f"{_STATE}.rocksdb.blockSizeKB": "16",
+            # Rows of a job may have hundreds of KB. A task has several such batches at once, and memory for twice their size.
+            "spark.sql.execution.arrow.maxBytesPerBatch": "4m",
+            # A task builds as many rows at once when a frame is stored; with Spark's 10,000 that needs more than a heap of 1 GB.
+            "spark.sql.inMemoryColumnarStorage.batchSize": "200",
+        }
+    )
