@@ -126,36 +126,32 @@ def session_config(settings: SparkSettings, *, is_streaming: bool = False) -> Ma
     here = Path(__file__).parent
     local = settings.spark_master.startswith("local")
     jvm = (_SMALL_JVM if is_streaming else _SMALL_JVM + _SHORT_JVM) if local else ""
-    own = (_LOCAL if local else _at(settings.spark_driver_host)) | _before(settings.spark_class_path)
+    own = (_LOCAL if local else _at(settings.spark_driver_host)) | _before(settings.spark_class_path) | _STREAMS
     if local_path(settings.checkpoint_dir) is not None:
         own |= local_files.CHECKPOINTS
-    return (
-        own
-        | _STREAMS
-        | {
-            "spark.jars": ",".join(str(jar) for jar in settings.jars()),
-            "spark.driver.memory": settings.spark_driver_memory,
-            "spark.driver.extraJavaOptions": f"-Dlog4j2.configurationFile={(here / 'log4j2.properties').as_uri()}"
-            + f"{jvm} {java_options()}".rstrip(),
-            "spark.python.daemon.module": "starling_spark.session.worker_daemon",
-            "spark.ui.enabled": "false",
-            "spark.ui.showConsoleProgress": "false",
-            # What Spark shows of its settings hides those with such a name; its own list has no credentials and no JAAS.
-            "spark.redaction.regex": "(?i)secret|password|passwd|token|credential|access[.]?key|jaas",
-            "spark.sql.session.timeZone": "UTC",
-            "spark.sql.shuffle.partitions": str(settings.spark_state_partitions),
-            f"{_STATE}.providerClass": _ROCKSDB,
-            # A small batch then writes its changes instead of whole files.
-            f"{_STATE}.rocksdb.changelogCheckpointing.enabled": "true",
-            f"{_STATE}.rocksdb.boundedMemoryUsage": "true",
-            f"{_STATE}.rocksdb.maxMemoryUsageMB": str(settings.spark_state_memory_mb),
-            # Indexes and filters must stay in memory: each read of a row would read hundreds of KB of them again. With the default
-            # blocks of 4 KB, and rows of 2 KB, the index has an entry for two rows.
-            f"{_STATE}.rocksdb.highPriorityPoolRatio": "0.4",
-            f"{_STATE}.rocksdb.blockSizeKB": "16",
-            # Rows of a job may have hundreds of KB. A task has several such batches at once, and memory for twice their size.
-            "spark.sql.execution.arrow.maxBytesPerBatch": "4m",
-            # A task builds as many rows at once when a frame is stored; with Spark's 10,000 that needs more than a heap of 1 GB.
-            "spark.sql.inMemoryColumnarStorage.batchSize": "200",
-        }
-    )
+    return own | {
+        "spark.jars": ",".join(str(jar) for jar in settings.jars()),
+        "spark.driver.memory": settings.spark_driver_memory,
+        "spark.driver.extraJavaOptions": f"-Dlog4j2.configurationFile={(here / 'log4j2.properties').as_uri()}"
+        + f"{jvm} {java_options()}".rstrip(),
+        "spark.python.daemon.module": "starling_spark.session.worker_daemon",
+        "spark.ui.enabled": "false",
+        "spark.ui.showConsoleProgress": "false",
+        # What Spark shows of its settings hides those with such a name; its own list has no credentials and no JAAS.
+        "spark.redaction.regex": "(?i)secret|password|passwd|token|credential|access[.]?key|jaas",
+        "spark.sql.session.timeZone": "UTC",
+        "spark.sql.shuffle.partitions": str(settings.spark_state_partitions),
+        f"{_STATE}.providerClass": _ROCKSDB,
+        # A small batch then writes its changes instead of whole files.
+        f"{_STATE}.rocksdb.changelogCheckpointing.enabled": "true",
+        f"{_STATE}.rocksdb.boundedMemoryUsage": "true",
+        f"{_STATE}.rocksdb.maxMemoryUsageMB": str(settings.spark_state_memory_mb),
+        # Indexes and filters must stay in memory: each read of a row would read hundreds of KB of them again. With the default
+        # blocks of 4 KB, and rows of 2 KB, the index has an entry for two rows.
+        f"{_STATE}.rocksdb.highPriorityPoolRatio": "0.4",
+        f"{_STATE}.rocksdb.blockSizeKB": "16",
+        # Rows of a job may have hundreds of KB. A task has several such batches at once, and memory for twice their size.
+        "spark.sql.execution.arrow.maxBytesPerBatch": "4m",
+        # A task builds as many rows at once when a frame is stored; with Spark's 10,000 that needs more than a heap of 1 GB.
+        "spark.sql.inMemoryColumnarStorage.batchSize": "200",
+    }
