@@ -1,7 +1,7 @@
 """Adapter: Hadoop's file system of this machine, without a process for each file.
 
-PySpark lacks the native library of Hadoop, which then starts `chmod` for each new file and `readlink` for each renamed one.
-Each task with state writes such files in each micro-batch.
+PySpark lacks the native library of Hadoop, which then starts `chmod` for each new file and `readlink` for each renamed one: ten
+processes for a file of a checkpoint and its checksum. Each task with state writes such files in each micro-batch.
 """
 
 from collections.abc import Iterable
@@ -13,7 +13,7 @@ from pyspark.sql import SparkSession
 JAR: Final = "hadoop-bare-naked-local-fs"
 """The beginning of the name of the jar whose file system sets permissions in Java."""
 CHECKPOINTS: Final = {
-    # Spark's other manager starts `readlink` four times for each file.
+    # Spark's other manager starts `readlink` eight times for a file and its checksum.
     "spark.sql.streaming.checkpointFileManagerClass": "org.apache.spark.sql.execution.streaming.checkpointing"
     ".FileSystemBasedCheckpointFileManager"
 }
