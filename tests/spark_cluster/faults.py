@@ -1,8 +1,11 @@
 """Faults of a cluster of Spark while the job `profiles`, and then `lake`, runs on it.
 
+`--together N` lets up to N faults of different kinds happen at once.
+
 In the end its values or rows must equal those of one fold over everything that was sent. The checkpoint is in an object store, and
 the broker requires passwords. Run as root, so that hosts can be cut off:
-python -m tests.spark_cluster.faults [--job profiles] [--job lake] [--count 20] [--seed 1] [--only executor,cut] [--minutes 60]
+python -m tests.spark_cluster.faults [--job profiles] [--job lake] [--count 20] [--together 1] [--seed 1] [--only executor,cut]
+    [--minutes 60]
 """
 
 import argparse
@@ -15,19 +18,34 @@ import tempfile
 import time
 from collections import defaultdict
 from collections.abc import Sequence
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
+from typing import Final
 
-from tests.spark_cluster.kinds import FAULTS
+from starling_local.spark_cluster import SparkWorker
+from tests.spark_cluster.kinds import AWAY_SECONDS, FAULTS, Fault, waves
 from tests.spark_cluster.loads import Lake, Load, Traits, catch_up, report
 from tests.spark_cluster.rig import WORKERS, Rig, rig
 
+_LANES: Final = ThreadPoolExecutor()
+"""Never shut down: a process that a fault starts ends with the thread that has started it."""
+
 
 class Results:
-    """What the faults led to: seconds until the job has processed everything that was sent meanwhile, and starts of the job."""
+    """What the faults led to: seconds until the job has processed everything that was sent meanwhile, and starts of the job.
+
+    Faults that happened at once have the same seconds and starts.
+    """
 
     def __init__(self) -> None:
         self.seconds: dict[str, list[float]] = defaultdict(list)
         self.restarts: dict[str, int] = defaultdict(int)
+
+    def add(self, wave: Sequence[str], seconds: float, starts: int) -> None:
+        """Add what faults have led to that happened at once."""
+        for name in wave:
+            self.seconds[name].append(seconds)
+            self.restarts[name] += starts
 
     def table(self) -> str:
         """Return the table."""
@@ -37,25 +55,37 @@ class Results:
         return "\n".join(rows)
 
 
-def suffer(job: str, cluster: Rig, directory: Path, names: Sequence[str], seed: int, minutes: float) -> int:
-    """Let the faults happen, one after the other, for this time. Return the number of differences at the end."""
+def happen(load: Load, faults: Sequence[Fault], workers: Sequence[SparkWorker], dice: random.Random) -> None:
+    """Let faults happen at once while records are sent, each at a random instant and on a random worker."""
+    longest_wait_seconds = 3 if len(faults) == 1 else AWAY_SECONDS
+
+    def one(fault: Fault, worker: SparkWorker, wait_seconds: float, count: int) -> None:
+        time.sleep(wait_seconds)  # sleep: a random instant of the fault
+        with fault(load, worker):
+            load.more(count)
+
+    given = [(fault, dice.choice(workers), dice.uniform(0, longest_wait_seconds), dice.randrange(20, 80)) for fault in faults]
+    for running in [_LANES.submit(one, *words) for words in given]:
+        running.result()
+
+
+def suffer(job: str, cluster: Rig, directory: Path, given: Sequence[Sequence[str]], seed: int, minutes: float) -> int:
+    """Let waves of faults happen, one after the other, for this time. Return the number of differences at the end."""
     dice, results, end = random.Random(seed), Results(), time.monotonic() + 60 * minutes
     load: Load = (Traits if job == "profiles" else Lake)(cluster, directory, random.Random(seed))
     try:
         load.begin()
         catch_up(load)
-        for number, name in enumerate(names):
+        for number, wave in enumerate(given):
             if time.monotonic() > end:
-                report(f"{len(names) - number} faults are left out: {minutes:.0f} minutes are over")
+                report(f"{len(given) - number} waves are left out: {minutes:.0f} minutes are over")
                 break
-            report(f"{number + 1} of {len(names)}: {name}")
+            report(f"{number + 1} of {len(given)}: {', '.join(wave)}")
             load.more(dice.randrange(20, 80))
-            time.sleep(dice.uniform(0, 3))  # sleep: a random instant of the fault
-            with FAULTS[job][name](load, dice.choice(cluster.busy_workers() or cluster.cluster.workers)):
-                load.more(dice.randrange(20, 80))
+            happen(load, [FAULTS[job][name] for name in wave], cluster.busy_workers() or cluster.cluster.workers, dice)
             begin = time.monotonic()
-            results.restarts[name] += catch_up(load)
-            results.seconds[name].append(time.monotonic() - begin)
+            starts = catch_up(load)
+            results.add(wave, time.monotonic() - begin, starts)
             cluster.cluster.wait_for_workers(WORKERS)
         found = load.differences()
     except BaseException:
@@ -75,6 +105,7 @@ def main() -> int:
     parser.add_argument("--count", type=int, default=20, help="of each fault (20)")
     parser.add_argument("--seed", type=int, default=random.SystemRandom().randrange(1_000_000))
     parser.add_argument("--minutes", type=float, default=math.inf, help="of the faults of a job (no limit)")
+    parser.add_argument("--together", type=int, default=1, help="faults that happen at once (1)")
     parser.add_argument("--only", help="names, comma separated; a job is left out that has none of them")
     asked = parser.parse_args()
     kinds = {job: [name for name in FAULTS[job] if not asked.only or name in asked.only.split(",")] for job in asked.job or FAULTS}
@@ -88,7 +119,8 @@ def main() -> int:
             order = random.Random(asked.seed)
             names = [name for _ in range(asked.count) for name in order.sample(chosen, len(chosen))]
             (Path(directory) / job).mkdir()
-            found += suffer(job, cluster, Path(directory) / job, names, asked.seed, asked.minutes) if names else 0
+            given = list(waves(names, asked.together))
+            found += suffer(job, cluster, Path(directory) / job, given, asked.seed, asked.minutes) if names else 0
     return 1 if found else 0
 
 

@@ -6,7 +6,7 @@ import signal
 import subprocess
 import threading
 import time
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, contextmanager, suppress
 from functools import partial
 from typing import Any, Final
@@ -63,7 +63,7 @@ def worker_killed(load: Load, worker: SparkWorker) -> Iterator[None]:
 def driver_killed(load: Load, worker: SparkWorker) -> Iterator[None]:
     load.kill()
     yield
-    load.start()
+    load.start(is_awaited=False)
 
 
 @contextmanager
@@ -234,3 +234,24 @@ FAULTS: Final[Mapping[str, Mapping[str, Fault]]] = {
     },
 }
 """By job and name."""
+_LANES: Final = (
+    frozenset({"executor", "python", "worker", "cut", "disk"}),
+    frozenset({"store-hangs", "store-killed", "store-503", "store-half", "store-slow"}),
+    frozenset({"broker-hangs", "broker-slow"}),
+    frozenset({"driver", "registry-away", "registry-slow", "start-without-registry"}),
+    frozenset({"catalog-away", "catalog-hangs", "catalog-slow"}),
+    frozenset({"broken", "clock", "edit"}),
+)
+"""Faults of one lane exclude each other: both would change the same process or connection."""
+
+
+def waves(names: Sequence[str], most: int) -> Iterator[list[str]]:
+    """Divide faults into waves of up to `most`, in which no lane has two; the order is kept as far as that allows."""
+    waiting = list(names)
+    while waiting:
+        wave: list[str] = []
+        for name in list(waiting):
+            if len(wave) < most and not any({name, other} <= lane for lane in _LANES for other in wave):
+                wave.append(name)
+                waiting.remove(name)
+        yield wave

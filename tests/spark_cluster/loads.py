@@ -4,6 +4,7 @@ import json
 import random
 import struct
 import sys
+import threading
 import time
 from collections import Counter
 from collections.abc import Mapping
@@ -86,6 +87,8 @@ class Traits:
         self._edited: list[str] = []
         self._broken: set[bytes] = set()
         self._ahead_ms = 0
+        self._sending = threading.Lock()
+        """The order of the events is that of the records: several faults may send at once."""
         (directory / ENVIRONMENT).symlink_to(cluster.home / ENVIRONMENT)
 
     @property
@@ -111,6 +114,10 @@ class Traits:
             self._send("large", f"{len(self._story.events)}-{number}".ljust(_LARGE_CHARS, "x"), "Order Completed")
 
     def _send(self, user: str, sku: str, name: str | None = None) -> None:
+        with self._sending:
+            self._send_next(user, sku, name)
+
+    def _send_next(self, user: str, sku: str, name: str | None) -> None:
         events, dice = self._story.events, self._dice
         time_ms = START_MS + self._ahead_ms + len(events) * DAY_MS // 12
         name = name or dice.choice(["Order Completed", "Order Cancelled", "Page Opened"])

@@ -178,12 +178,12 @@ class Instance:
         record = {"received_at": time.time_ns() // 1000, "instant": instant_ms, "correlation_id": "c-clock"}
         for partition in range(PARTITIONS):
             self.producer.produce(self.topics["clock"], self._codecs["clock"].encode(record), partition=partition)
-        assert self.producer.flush(30) == 0
+        assert self.producer.flush(120) == 0
 
     def send(self, topic: str, key: bytes, value: bytes) -> None:
         headers: list[tuple[str, str | bytes | None]] = [("correlation_id", b"c-header")]
         self.producer.produce(self.topics[topic], value, key, headers=headers)
-        assert self.producer.flush(30) == 0
+        assert self.producer.flush(120) == 0
 
     def delete_records(self) -> None:
         """What retention does: of all events and clock records none is left."""

@@ -113,7 +113,7 @@ class LakeInstance:
                 self.prefix + topic, value, f"w/u{number}".encode(), partition=number % PARTITIONS, on_delivery=delivered,
                 headers=[("correlation_id", b"c")],
             )  # fmt: skip
-        assert self.producer.flush(30) == 0
+        assert self.producer.flush(120) == 0
 
     def newer_writer(self, topic: str, field: str) -> "NewerWriter":
         """Registers a version with one more text field, as the next version of a service would before it starts."""
