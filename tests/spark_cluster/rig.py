@@ -6,7 +6,7 @@ import sys
 import tarfile
 from collections import Counter
 from collections.abc import Iterator, Mapping
-from contextlib import ExitStack, contextmanager
+from contextlib import ExitStack, contextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Final
@@ -93,9 +93,12 @@ class Rig:
         return f"s3://{BUCKET}/{path}?region={REGION}&scheme=http&endpoint_override={quote_plus(f'{host}:{port}')}"
 
     def busy_workers(self) -> list[SparkWorker]:
-        """Return the workers with an executor."""
-        alive = [one for one in self.cluster.workers if one.process is not None and one.process.poll() is None]
-        return [one for one in alive if one.running_executors()]
+        """Return the workers with an executor. Those that have just been killed or cut off do not answer."""
+        found = []
+        for one in self.cluster.workers:
+            with suppress(OSError):
+                found += [one] if one.process is not None and one.process.poll() is None and one.running_executors() else []
+        return found
 
     def tasks(self, reason: str = "Success") -> Counter[str]:
         """Return the number of tasks of all drivers by host, of the event logs. `reason`: why they ended, in Spark's words."""
