@@ -26,9 +26,12 @@ from starling_projector.settings import ProjectorSettings
 from starling_scaler.settings import ScalerSettings
 from starling_segmenter.settings import Settings as SegmenterSettings
 from starling_spark.jobs.audience_report.settings import AudienceReportSettings
+from starling_spark.jobs.backfill.settings import BackfillSettings
 from starling_spark.jobs.campaign_report.settings import CampaignReportSettings
 from starling_spark.jobs.exports.settings import ExportSettings
+from starling_spark.jobs.imports.settings import ImportSettings
 from starling_spark.jobs.profiles.settings import ProfilesSettings
+from starling_spark.jobs.sql_traits.settings import SqlTraitsSettings
 from starling_spark.jobs.views.settings import ViewsSettings
 from starling_spark.lakehouse.settings import LakeSettings
 from starling_tracker.settings import Settings as TrackerSettings
@@ -57,6 +60,9 @@ MODELS: Final[Mapping[str, type[BaseSettings]]] = {
     "exports": ExportSettings,
     "audienceReport": AudienceReportSettings,
     "campaignReport": CampaignReportSettings,
+    "backfill": BackfillSettings,
+    "imports": ImportSettings,
+    "sqlTraits": SqlTraitsSettings,
 }
 """Block of values.yaml -> the settings of its process."""
 
@@ -65,7 +71,7 @@ _OWN: Final = (
     "STARLING_CLOCK", "STARLING_SECRETS__", "STARLING_LINKS__", "STARLING_EMAIL__TRACKER_URL", "STARLING_PUBLIC_URL",
     "STARLING_WRITE_KEYS",
     "STARLING_TOKENS", "STARLING_PROFILE_PARTITIONS", "STARLING_HISTORY_DAYS", "STARLING_STATE_DIR",
-    "STARLING_BACKFILL_", "STARLING_IMPORTS_", "STARLING_SQL_TRAITS_",
+    "STARLING_BACKFILL_", "STARLING_IMPORTS_", "STARLING_SQL_TRAITS_", "STARLING_JOB_TEMPLATES",
     "STARLING_SPARK_MASTER", "STARLING_SPARK_DRIVER_HOST", "STARLING_SPARK_PROPERTIES",
     "STARLING_SPARK_DRIVER_MEMORY", "STARLING_SPARK_JARS",
     "STARLING_CHECKPOINT_DIR", "STARLING_LAKE_WAREHOUSE", "STARLING_LAKE_CATALOG", "STARLING_FAILPOINT",
@@ -74,6 +80,10 @@ _OWN: Final = (
     *(f"STARLING_{stage}__MAX_REPLICAS" for stage in ("NORMALIZER", "SEGMENTER")),
 )  # fmt: skip
 """Prefixes of the variables that the chart sets from other values, and of those for tests."""
+_STARTED: Final = {"backfill": "STARLING_BACKFILL_", "imports": "STARLING_IMPORTS_", "sqlTraits": "STARLING_SQL_TRAITS_"}
+"""Block of a job that the API starts -> one of these prefixes, whose variables the job itself may have."""
+_IMPORTS: Final = tuple(f"STARLING_IMPORTS_{name}" for name in ("INGEST_URL", "API_URL", "ROOTS", "WRITE_KEYS", "API_TOKENS"))
+"""Those of the imports that the chart or a secret sets."""
 
 _COUNT: Final = {"type": "integer", "minimum": 0}
 _POSITIVE: Final = {"type": "integer", "minimum": 1}
@@ -150,8 +160,6 @@ _BY_NAME: Final[Mapping[str, Mapping[str, Any]]] = {
             "webhooksExceptIPv4",
             "jars",
             "icebergJars",
-            "configMaps",
-            "secrets",
             "names",
         ),
         _STRINGS,
@@ -205,17 +213,13 @@ _BY_NAME: Final[Mapping[str, Mapping[str, Any]]] = {
     "instances": _COUNT,
     "cores": _POSITIVE,
     "extraEgress": {"type": "object", "additionalProperties": _OBJECTS},
-    "environment": {
-        "type": "object",
-        "propertyNames": {"pattern": "^[A-Z][A-Z0-9_]*$"},
-        "additionalProperties": {"type": ["string", "number", "boolean"]},
-    },
 }
 """Name of a value -> its schema, wherever it is."""
 
 _SCHEDULED: Final = ("scheduled.lakeUpkeep", "scheduled.exports", "scheduled.audienceReport", "scheduled.campaignReport")
 _BY_PATH: Final[Mapping[str, Mapping[str, Any]]] = {
     **{f"spark.{name}.executors.memory": _HEAP for name in ("profiles", "lake", "views", *_SCHEDULED)},
+    **{f"{name}.executors.memory": _HEAP for name in _STARTED},
     "spark.profiles.replicas": {"enum": [0, 1]},
     "spark.lake.replicas": {"enum": [0, 1]},
     "spark.views.replicas": {"enum": [0, 1]},
@@ -274,9 +278,10 @@ def _setting(found: Mapping[str, Any]) -> Mapping[str, Any]:
     return {"type": kind if kind == "string" else [kind, "string"], **bounds, **limits, **described}
 
 
-def settings(model: type[BaseSettings]) -> Mapping[str, Any]:
-    """Return the schema of a block `settings`: the variables of the process, without those that other values set."""
-    names = {name: schema for name, schema in variables(model) if not name.startswith(_OWN)}
+def settings(block: str) -> Mapping[str, Any]:
+    """Return the schema of `settings` of a block: the variables of its process, without those that other values set."""
+    others = tuple(prefix for prefix in (*_OWN, *_IMPORTS) if prefix != _STARTED.get(block))
+    names = {name: schema for name, schema in variables(MODELS[block]) if not name.startswith(others)}
     return {"type": "object", "additionalProperties": False, "properties": names}
 
 
@@ -284,7 +289,7 @@ def schema_of(value: Any, path: tuple[str, ...] = ()) -> Mapping[str, Any]:
     """Return the schema of a value by its path, else by its name, else by its default."""
     name = path[-1] if path else ""
     if name == "settings":
-        return settings(MODELS[path[-2]])
+        return settings(path[-2])
     if name == "hosts":
         return _HOSTS
     known = _BY_PATH.get(".".join(path)) or (None if name == "metrics" else _BY_NAME.get(name))

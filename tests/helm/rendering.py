@@ -1,5 +1,6 @@
 """Renders the chart with the real Helm, and finds what a pod of it would get."""
 
+import json
 import os
 import subprocess
 from collections.abc import Iterable, Iterator, Mapping, Sequence
@@ -62,7 +63,10 @@ def rendered(
     chart: Path = CHART,
     major: int = 3,
 ) -> list[Manifest]:
-    """Return every object; do not change them. Raises: AssertionError if Helm refuses the values."""
+    """Return every object, and the Jobs that the API creates; do not change them.
+
+    Raises: AssertionError if Helm refuses the values.
+    """
     return list(_rendered(yaml.safe_dump(values or {}), ci, tuple(custom), chart, major))
 
 
@@ -71,7 +75,14 @@ def rendered(
 def _rendered(values: str, ci: str, custom: Sequence[str], chart: Path, major: int) -> Sequence[Manifest]:
     done = template(yaml.safe_load(values), ci, custom=custom, chart=chart, major=major)
     assert done.returncode == 0, done.stderr
-    return [one for one in yaml.load_all(done.stdout, StrictLoader) if one is not None]
+    manifests = [one for one in yaml.load_all(done.stdout, StrictLoader) if one is not None]
+    return [*manifests, *started(manifests)]
+
+
+def started(manifests: Iterable[Manifest]) -> list[Manifest]:
+    """Return the Jobs that the API creates."""
+    maps = [one for one in manifests if one["kind"] == "ConfigMap" and one["metadata"]["name"].endswith("-jobs")]
+    return [json.loads(text) for one in maps for text in one["data"].values()]
 
 
 def without_keys(manifests: Iterable[Manifest]) -> list[Manifest]:

@@ -66,11 +66,6 @@ app.kubernetes.io/component: {{ .name }}
 {{- end }}
 {{- end }}
 
-{{/* The service account of the API's pods; the RoleBindings of the backfill, of imports and of SQL traits name it. */}}
-{{- define "starling.api.serviceAccountName" -}}
-{{- include "starling.component.serviceAccountName" (dict "root" . "name" "api" "values" .Values.api) }}
-{{- end }}
-
 {{/* registry/repository:tag, or registry/repository@digest. */}}
 {{- define "starling.component.image" -}}
 {{- $image := .values.image }}
@@ -343,6 +338,11 @@ subjects:
 {{/* The Spark jobs that run by a schedule, as YAML: key under `spark.scheduled` -> component. */}}
 {{- define "starling.scheduled" -}}
 {{- toYaml (dict "lakeUpkeep" "lake-upkeep" "exports" "exports" "audienceReport" "audience-report" "campaignReport" "campaign-report") }}
+{{- end }}
+
+{{/* The jobs that the API starts: block of the values -> component. */}}
+{{- define "starling.started" -}}
+{{- toYaml (dict "backfill" "backfill" "imports" "imports" "sqlTraits" "sql-traits") }}
 {{- end }}
 
 {{/* The paths of a Spark job's jars, as of STARLING_SPARK_JARS. Input: root, and iceberg (true: those of the lake too). */}}

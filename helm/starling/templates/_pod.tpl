@@ -187,10 +187,6 @@ containers:
     envFrom:
       - configMapRef:
           name: {{ include "starling.component.fullname" . }}
-      {{- range .configMaps }}
-      - configMapRef:
-          name: {{ . }}
-      {{- end }}
       {{- with .values.envFrom }}
       {{- toYaml . | nindent 6 }}
       {{- end }}
@@ -613,6 +609,7 @@ The pods of a Job. Input: root, name, values, and
   named         true: the process gets the name of its pod
   addressed     true: it gets the address of its pod
   token         true: the pod calls the Kubernetes API
+  secrets       a list of {variable, secret, key}
   mounts, volumes  as above
 */}}
 {{- define "starling.once.podTemplate" -}}
@@ -699,6 +696,13 @@ spec:
             fieldRef:
               fieldPath: status.podIP
         {{- end }}
+        {{- range .secrets }}
+        - name: {{ .variable }}
+          valueFrom:
+            secretKeyRef:
+              name: {{ .secret }}
+              key: {{ .key }}
+        {{- end }}
         {{- range $variable, $value := include "starling.environment" (merge .environment $connections) | fromYaml }}
         - name: {{ $variable }}
           value: {{ $value | quote }}
@@ -742,4 +746,26 @@ spec:
     {{- with .values.extraVolumes }}
     {{- toYaml . | nindent 4 }}
     {{- end }}
+{{- end }}
+
+{{/* The Job of a component that the API starts. */}}
+{{- define "starling.started.job" -}}
+apiVersion: batch/v1
+kind: Job
+metadata:
+  name: {{ include "starling.component.fullname" . }}
+  namespace: {{ .root.Release.Namespace }}
+  # Without the labels of the release: a tool that prunes what is not in the chart would delete it.
+  labels:
+    app.kubernetes.io/component: {{ .name }}
+    app.kubernetes.io/part-of: starling
+    {{- with .root.Values.commonLabels }}
+    {{- toYaml . | nindent 4 }}
+    {{- end }}
+  {{- with include "starling.component.annotations" . | trim }}
+  {{- . | nindent 2 }}
+  {{- end }}
+spec:
+  backoffLimit: {{ .values.backoffLimit | int }}
+  template: {{- include "starling.once.podTemplate" . | nindent 4 }}
 {{- end }}

@@ -124,55 +124,21 @@ class ApiSettings(ServiceSettings):
     job_nice: Annotated[
         int, Field(ge=0, le=19, description="process: niceness of the jobs; 0: they compete with the services as equals")
     ] = 19
+    job_templates: Annotated[
+        str,
+        Field(description="kubernetes: directory with the Job of each job as JSON: backfill.json, imports.json, sql_traits.json"),
+    ] = "/etc/starling/jobs"
     backfill_runner: Annotated[
         Literal["none", "process", "kubernetes"],
         Field(description="where the API starts the backfill job; none: an operator starts it"),
     ] = "none"
-    backfill_image: Annotated[str, Field(description="kubernetes: image with Spark and the packages of the platform")] = ""
-    backfill_namespace: Annotated[str, Field(description="kubernetes: namespace of the job")] = "default"
-    backfill_config_maps: Annotated[
-        str, Field(description="kubernetes: config maps with the environment of the job, comma separated")
-    ] = ""
-    backfill_secrets: Annotated[str, Field(description="kubernetes: secrets with the environment of the job, comma separated")] = ""
-    backfill_service_account: Annotated[
-        str | None, Field(description="kubernetes: service account of the job; unset: that of the namespace")
-    ] = None
-    backfill_cpu: Annotated[str, Field(description="kubernetes: CPU request of the job")] = "2"
-    backfill_memory: Annotated[str, Field(description="kubernetes: memory request and limit of the job")] = "3Gi"
     imports_runner: Annotated[
         Literal["none", "process", "kubernetes"],
         Field(description="where the API starts the job of imports; none: an operator starts it"),
     ] = "none"
-    imports_image: Annotated[str, Field(description="kubernetes: image with Spark and the packages of the platform")] = ""
-    imports_namespace: Annotated[str, Field(description="kubernetes: namespace of the job")] = "default"
-    imports_config_maps: Annotated[
-        str, Field(description="kubernetes: config maps with the environment of the job, comma separated")
-    ] = ""
-    imports_secrets: Annotated[str, Field(description="kubernetes: secrets with the environment of the job, comma separated")] = ""
-    imports_service_account: Annotated[
-        str | None, Field(description="kubernetes: service account of the job; unset: that of the namespace")
-    ] = None
-    imports_cpu: Annotated[str, Field(description="kubernetes: CPU request of the job")] = "2"
-    imports_memory: Annotated[str, Field(description="kubernetes: memory request and limit of the job")] = "3Gi"
-    imports_volume_claim: Annotated[
-        str, Field(description="kubernetes: persistent volume claim with files, mounted read-only at /imports; empty: none")
-    ] = ""
     sql_traits_runner: Annotated[
         Literal["none", "process", "kubernetes"],
         Field(
             description="where the API starts the job of traits and views in SQL, which needs the lake; none: an operator starts it"
         ),
     ] = "none"
-    sql_traits_image: Annotated[str, Field(description="kubernetes: image with Spark and the packages of the platform")] = ""
-    sql_traits_namespace: Annotated[str, Field(description="kubernetes: namespace of the job")] = "default"
-    sql_traits_config_maps: Annotated[
-        str, Field(description="kubernetes: config maps with the environment of the job, comma separated")
-    ] = ""
-    sql_traits_secrets: Annotated[
-        str, Field(description="kubernetes: secrets with the environment of the job, comma separated")
-    ] = ""
-    sql_traits_service_account: Annotated[
-        str | None, Field(description="kubernetes: service account of the job; unset: that of the namespace")
-    ] = None
-    sql_traits_cpu: Annotated[str, Field(description="kubernetes: CPU request of the job")] = "2"
-    sql_traits_memory: Annotated[str, Field(description="kubernetes: memory request and limit of the job")] = "3Gi"

@@ -1,14 +1,19 @@
 """The thread that starts a job while there is work for it, and the job in a cluster."""
 
 import json
+import re
+from collections.abc import Iterator
+from contextlib import contextmanager
 from http.server import BaseHTTPRequestHandler, HTTPServer
+from pathlib import Path
 from threading import Thread
 from typing import Any
 
+import pytest
 from kubernetes import client
 from prometheus_client import CollectorRegistry
 
-from starling_api.jobs.kubernetes import JobSpec, KubernetesJob
+from starling_api.jobs.kubernetes import KubernetesJob
 from starling_api.jobs.runner import FAILURES, Runner
 from starling_common.telemetry.metrics import Metrics
 
@@ -58,18 +63,6 @@ def test_one_job_at_a_time_and_a_delay_after_failures() -> None:
     runner.stop()
 
 
-SHAPE = JobSpec(
-    "imports",
-    "starling-imports",
-    "shop",
-    "starling:1",
-    {"STARLING_CLOCK": "wall"},
-    ("starling",),
-    ("starling-secrets",),
-    volume_claim="shop-files",
-)
-
-
 class Cluster(BaseHTTPRequestHandler):
     """The part of the Kubernetes API that is used, with one Job at most."""
 
@@ -105,29 +98,49 @@ class Cluster(BaseHTTPRequestHandler):
     def log_message(self, *_: object) -> None: ...
 
 
-def test_the_job_in_a_cluster() -> None:
+@contextmanager
+def cluster() -> Iterator[client.BatchV1Api]:
+    """Yield a client of a cluster without a Job."""
+    Cluster.job, Cluster.seen = None, []
     server = HTTPServer(("127.0.0.1", 0), Cluster)
     Thread(target=server.serve_forever, daemon=True).start()
     settings = client.Configuration(host=f"http://127.0.0.1:{server.server_port}")
     settings.proxy = None
     try:
-        job = KubernetesJob(client.BatchV1Api(client.ApiClient(settings)), SHAPE)
-        assert not job.is_running()
-        job.start()
-        assert Cluster.job is not None
-        (container,) = Cluster.job["spec"]["template"]["spec"]["containers"]
-        assert Cluster.job["metadata"]["name"] == "starling-imports"
-        assert container["command"] == ["python", "-m", "starling_spark.jobs.imports"]
-        assert container["envFrom"] == [{"configMapRef": {"name": "starling"}}, {"secretRef": {"name": "starling-secrets"}}]
-        assert container["volumeMounts"] == [{"mountPath": "/imports", "name": "files", "readOnly": True}]
-        (volume,) = Cluster.job["spec"]["template"]["spec"]["volumes"]
-        assert volume["persistentVolumeClaim"] == {"claimName": "shop-files", "readOnly": True}
-        assert (job.is_running(), job.has_failed()) == (True, False)
-        Cluster.job["status"] = {"conditions": [{"type": "Failed", "status": "True"}]}
-        assert (job.is_running(), job.has_failed()) == (False, True)
-        job.start()
-        jobs = "/apis/batch/v1/namespaces/shop/jobs"
-        assert Cluster.seen == [f"POST {jobs}", f"DELETE {jobs}/starling-imports", f"POST {jobs}"]
+        yield client.BatchV1Api(client.ApiClient(settings))
     finally:
         server.shutdown()
         server.server_close()
+
+
+def test_the_job_in_a_cluster(tmp_path: Path) -> None:
+    template = tmp_path / "imports.json"
+    pod = {"spec": {"containers": [{"name": "imports"}], "restartPolicy": "Never"}}
+    own: dict[str, Any] = {
+        "metadata": {"name": "shop-imports", "namespace": "shop"}, "spec": {"backoffLimit": 3, "template": pod},
+    }  # fmt: skip
+    template.write_text(json.dumps(own))
+    with cluster() as api:
+        job = KubernetesJob(api, template)
+        assert not job.is_running()
+        job.start()
+        assert Cluster.job == {**own, "status": {}}
+        assert (job.is_running(), job.has_failed()) == (True, False)
+        Cluster.job["status"] = {"conditions": [{"type": "Failed", "status": "True"}]}
+        assert (job.is_running(), job.has_failed()) == (False, True)
+        # An upgrade of the release changes the file while the API runs.
+        template.write_text(json.dumps(own | {"spec": {"backoffLimit": 5, "template": pod}}))
+        job.start()
+        assert Cluster.job["spec"]["backoffLimit"] == 5
+        jobs = "/apis/batch/v1/namespaces/shop/jobs"
+        assert Cluster.seen == [f"POST {jobs}", f"DELETE {jobs}/shop-imports", f"POST {jobs}"]
+
+
+@pytest.mark.parametrize("text", ["", "[]", "{}", '{"metadata": {"name": "shop-imports"}}', None])
+def test_a_file_without_a_job_is_an_error_that_names_it(text: str | None, tmp_path: Path) -> None:
+    template = tmp_path / "imports.json"
+    if text is not None:
+        template.write_text(text)
+    with cluster() as api, pytest.raises(OSError, match=re.escape(str(template))):
+        KubernetesJob(api, template).start()
+    assert Cluster.seen == []

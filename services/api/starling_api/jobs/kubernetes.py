@@ -1,117 +1,76 @@
 """Adapter: a Spark job as a Kubernetes Job."""
 
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
-from typing import Any, Final
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any, Final, TypeVar
 
 from kubernetes import client
 
 _CONFLICT: Final = 409
 _NOT_FOUND: Final = 404
-
-
-@dataclass(frozen=True, slots=True)
-class JobSpec:
-    """The pod of the job. Every entry of `secrets` and `config_maps` becomes an environment variable, beside `environment`.
-
-    `job`: its package, such as `backfill`.
-    """
-
-    job: str
-    name: str
-    namespace: str
-    image: str
-    environment: Mapping[str, str]
-    config_maps: Sequence[str] = ()
-    secrets: Sequence[str] = ()
-    service_account: str | None = None
-    cpu: str = "2"
-    memory: str = "3Gi"
-    volume_claim: str = ""
-    """A claim that is mounted read-only at `/<component>`; empty: none."""
-
-    @property
-    def component(self) -> str:
-        """Return the name of the container and of the component."""
-        return self.job.replace("_", "-")
-
-
-def job_body(shape: JobSpec) -> client.V1Job:
-    """Return the Job. Its fixed name prevents two concurrent jobs."""
-    sources = [client.V1EnvFromSource(config_map_ref=client.V1ConfigMapEnvSource(name=name)) for name in shape.config_maps]
-    sources += [client.V1EnvFromSource(secret_ref=client.V1SecretEnvSource(name=name)) for name in shape.secrets]
-    volumes, mounts = _volume(shape)
-    container = client.V1Container(
-        name=shape.component,
-        image=shape.image,
-        command=["python", "-m", f"starling_spark.jobs.{shape.job}"],
-        env=[client.V1EnvVar(name=name, value=value) for name, value in sorted(shape.environment.items())],
-        env_from=sources,
-        volume_mounts=mounts,
-        resources=client.V1ResourceRequirements(
-            requests={"cpu": shape.cpu, "memory": shape.memory}, limits={"memory": shape.memory}
-        ),
-    )
-    pod = client.V1PodSpec(
-        containers=[container], restart_policy="Never", service_account_name=shape.service_account, volumes=volumes
-    )
-    labels = {"app.kubernetes.io/name": "starling", "app.kubernetes.io/component": shape.component}
-    return client.V1Job(
-        api_version="batch/v1",
-        kind="Job",
-        metadata=client.V1ObjectMeta(name=shape.name, namespace=shape.namespace, labels=labels),
-        spec=client.V1JobSpec(
-            backoff_limit=3, template=client.V1PodTemplateSpec(metadata=client.V1ObjectMeta(labels=labels), spec=pod)
-        ),
-    )
-
-
-def _volume(shape: JobSpec) -> tuple[list[client.V1Volume] | None, list[client.V1VolumeMount] | None]:
-    if not shape.volume_claim:
-        return None, None
-    claim = client.V1PersistentVolumeClaimVolumeSource(claim_name=shape.volume_claim, read_only=True)
-    volume = client.V1Volume(name="files", persistent_volume_claim=claim)
-    return [volume], [client.V1VolumeMount(name="files", mount_path=f"/{shape.component}", read_only=True)]
+T = TypeVar("T")
 
 
 class KubernetesJob:
-    """A `Submitter`. It deletes a finished job before it creates the next one."""
+    """A `Submitter`. It deletes a finished job before it creates the next one.
 
-    def __init__(self, api: client.BatchV1Api, shape: JobSpec) -> None:
+    The Job is the content of a file, with the fixed name that prevents two concurrent jobs. The file is read at each call, so a new
+    version counts from the next start on.
+    """
+
+    def __init__(self, api: client.BatchV1Api, template: Path) -> None:
+        """`template`: the Job as JSON, with its name and its namespace."""
         self._api = api
-        self._shape = shape
+        self._template = template
 
     def is_running(self) -> bool:
         """Return whether a job exists that has not ended. Raises: OSError."""
-        found = self._found()
+        found = self._found(self._job())
         return found is not None and not _ended(found)
 
     def has_failed(self) -> bool:
         """Return whether the last job failed after all its retries. Raises: OSError."""
-        found = self._found()
+        found = self._found(self._job())
         return found is not None and _has(found, "Failed")
 
     def start(self) -> None:
         """Create a job, unless another API process has created one. Raises: OSError."""
-        shape = self._shape
-        if self._found() is not None:
-            self._tried(lambda: self._api.delete_namespaced_job(shape.name, shape.namespace, propagation_policy="Foreground"))
-        self._tried(lambda: self._api.create_namespaced_job(shape.namespace, job_body(shape)))
+        job = self._job()
+        name, namespace = _place(job)
+        if self._found(job) is not None:
+            self._tried(lambda: self._api.delete_namespaced_job(name, namespace, propagation_policy="Foreground"))
+        self._tried(lambda: self._api.create_namespaced_job(namespace, job))
 
     def stop(self) -> None:
         """Do nothing: the job is independent of the API process."""
 
-    def _found(self) -> Any:
-        return self._tried(lambda: self._api.read_namespaced_job(self._shape.name, self._shape.namespace))
+    def _job(self) -> client.V1Job:
+        try:
+            job = client.V1Job.model_validate_json(self._template.read_text())
+            _place(job)
+        except ValueError as cause:
+            raise OSError(f"{self._template}: no Job as JSON with a name and a namespace: {cause}") from cause
+        return job
+
+    def _found(self, job: client.V1Job) -> Any:
+        return self._tried(lambda: self._api.read_namespaced_job(*_place(job)))
 
     @staticmethod
-    def _tried(call: Any) -> Any:
+    def _tried(call: Callable[[], T]) -> T | None:
         try:
             return call()
         except client.ApiException as error:
             if error.status in {_CONFLICT, _NOT_FOUND}:
                 return None
             raise OSError(f"Kubernetes: {error.status} {error.reason}") from error
+
+
+def _place(job: client.V1Job) -> tuple[str, str]:
+    """Return name and namespace. Raises: ValueError."""
+    metadata = job.metadata
+    if metadata is None or metadata.name is None or metadata.namespace is None:
+        raise ValueError("metadata: set name and namespace")
+    return metadata.name, metadata.namespace
 
 
 def _ended(job: Any) -> bool:
