@@ -1,6 +1,7 @@
 """Spark jobs whose executors are pods that their drivers create. `make test-k8s` runs it."""
 
 import json
+import time
 from pathlib import Path
 from signal import SIGKILL
 from typing import Any, Final
@@ -25,6 +26,14 @@ LAKE: Final = "lake"
 """A namespace."""
 PASSWORD: Final = "of-the-catalog"
 VIEW: Final = "sales_by_product_region"
+BATCH: Final = "batch"
+"""A namespace."""
+CUSTOMERS: Final = {"key": "customers", "name": "Customers", "where": {"event": "Order Completed"}}
+BUYERS: Final = {
+    "key": "buyers",
+    "name": "Buyers",
+    "where": {"event": "Order Completed", "measure": {"sum": "revenue"}, "op": "gte", "value": 100},
+}
 
 
 class Client:
@@ -38,6 +47,18 @@ class Client:
         """Create the computed trait, and a segment of it."""
         self._call("POST", API, "/v1/computed-traits", TRAIT)
         self._call("POST", API, "/v1/segments", SEGMENT)
+
+    def define_segment(self, body: object) -> None:
+        """Create a segment."""
+        self._call("POST", API, "/v1/segments", body)
+
+    def members(self, key: str) -> set[str]:
+        """Return the members of a segment."""
+        return {one["user_id"] for one in self._call("GET", API, f"/v1/segments/{key}/members")["items"]}
+
+    def runs(self) -> list[str]:
+        """Return the states of the backfills."""
+        return [one["state"] for one in self._call("GET", API, "/v1/backfills")["items"]]
 
     def buy(self, user: str, revenue: int) -> None:
         """Send an order."""
@@ -149,6 +170,32 @@ def test_the_lake_and_a_view_are_written_by_executors_in_pods_although_each_lose
 
         release.helm("uninstall", release.name, "--wait")
         wait_until(lambda: not pods(node).get("lake-executor"), "the end of the executors", PATIENCE_SECONDS)
+
+
+def test_the_api_starts_a_backfill_with_executors_in_pods(plane: ControlPlane, node: ProcessKubelet, tmp_path: Path) -> None:
+    release, client = Release(plane, tmp_path / "helm", "prod", BATCH), Client(node, BATCH)
+    prepare_namespace(plane.api, BATCH)
+    with embedded({"kafka", "registry", "cassandra"}, tmp_path / "parts", kills_cassandra=False) as parts, explained(node):
+        two = {"instances": 2, "cores": 1, "cpu": "100m", "memory": "512m", "memoryOverhead": "512m"}
+        backfill = {"enabled": True, "fromRecords": 1, "executors": two}
+        values = {**connected(parts), "spark": {"profiles": {"enabled": False}}, "backfill": backfill}
+        release.apply("install", "demo", values)
+        client.define_segment(CUSTOMERS)
+        for user, revenue in (("ada", 90), ("ada", 60), ("grace", 60)):
+            client.buy(user, revenue)
+        wait_until(lambda: client.members("customers") == {"ada", "grace"}, "both orders", PATIENCE_SECONDS)
+
+        time.sleep(11)  # sleep: the API asks for the length of the topic once in ten seconds
+        # The orders are older than the segment, so that only the backfill can know them.
+        client.define_segment(BUYERS)
+        wait_until(lambda: client.members("buyers") == {"ada"}, "the history of the segment", PATIENCE_SECONDS)
+        assert client.runs() == ["done"]
+        ran = {component_of(pod) for pod in node.pods.values() if pod.namespace == BATCH}
+        assert {"backfill", "backfill-executor"} <= ran
+
+        client.buy("grace", 60)
+        wait_until(lambda: client.members("buyers") == {"ada", "grace"}, "an order after the backfill", PATIENCE_SECONDS)
+        release.helm("uninstall", release.name, "--wait")
 
 
 def started(plane: ControlPlane, schedule: str, name: str) -> None:

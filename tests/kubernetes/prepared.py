@@ -30,7 +30,7 @@ RESTRICTED: Final = {"pod-security.kubernetes.io/enforce": "restricted"}
 
 
 def prepare_cluster(api: Api) -> None:
-    """Create what all namespaces share, and the namespaces that the values of `everything` name."""
+    """Create what all namespaces share, and the namespace that the values of `everything` name."""
     storage = {"apiVersion": "storage.k8s.io/v1", "kind": "StorageClass", "provisioner": PROVISIONER}
     default = {"storageclass.kubernetes.io/is-default-class": "true"}
     api.create({**storage, "metadata": {"name": "standard", "annotations": default}})
@@ -38,8 +38,7 @@ def prepare_cluster(api: Api) -> None:
     for name in ("high", "starling-edge"):
         api.create({"apiVersion": "scheduling.k8s.io/v1", "kind": "PriorityClass", "metadata": {"name": name}, "value": 1000})
     api.create({"apiVersion": "node.k8s.io/v1", "kind": "RuntimeClass", "metadata": {"name": "gvisor"}, "handler": "runsc"})
-    for name in ("monitoring", "batch"):
-        api.create(_namespace(name))
+    api.create(_namespace("monitoring"))
 
 
 def prepare_namespace(api: Api, name: str) -> None:

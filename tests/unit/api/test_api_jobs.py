@@ -121,7 +121,7 @@ def test_the_job_in_a_cluster(tmp_path: Path) -> None:
     }  # fmt: skip
     template.write_text(json.dumps(own))
     with cluster() as api:
-        job = KubernetesJob(api, template)
+        job = KubernetesJob(template, lambda: api)
         assert not job.is_running()
         job.start()
         assert Cluster.job == {**own, "status": {}}
@@ -142,5 +142,18 @@ def test_a_file_without_a_job_is_an_error_that_names_it(text: str | None, tmp_pa
     if text is not None:
         template.write_text(text)
     with cluster() as api, pytest.raises(OSError, match=re.escape(str(template))):
-        KubernetesJob(api, template).start()
+        KubernetesJob(template, lambda: api).start()
     assert Cluster.seen == []
+
+
+@pytest.mark.parametrize("file", ["none", None])
+def test_without_access_to_a_cluster_the_error_names_the_cure(
+    file: str | None, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (tmp_path / "imports.json").write_text('{"metadata": {"name": "imports", "namespace": "shop"}}')
+    monkeypatch.delenv("KUBERNETES_SERVICE_HOST", raising=False)
+    monkeypatch.delenv("KUBECONFIG", raising=False)
+    if file is not None:
+        monkeypatch.setenv("KUBECONFIG", str(tmp_path / file))
+    with pytest.raises(OSError, match="needs the token of a service account, or KUBECONFIG"):
+        KubernetesJob(tmp_path / "imports.json").is_running()

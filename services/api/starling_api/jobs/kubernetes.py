@@ -1,14 +1,27 @@
 """Adapter: a Spark job as a Kubernetes Job."""
 
+import os
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any, Final, TypeVar
 
-from kubernetes import client
+from kubernetes import client, config
 
 _CONFLICT: Final = 409
 _NOT_FOUND: Final = 404
 T = TypeVar("T")
+
+
+def connected() -> client.BatchV1Api:
+    """Return a client by the service account of the pod, or by a kubeconfig (`KUBECONFIG`). Raises: OSError without one."""
+    try:
+        if "KUBECONFIG" in os.environ:
+            config.load_kube_config()  # type: ignore[no-untyped-call]
+        else:
+            config.load_incluster_config()  # type: ignore[no-untyped-call]
+    except config.ConfigException as cause:
+        raise OSError(f"Kubernetes: {cause} A runner `kubernetes` needs the token of a service account, or KUBECONFIG") from cause
+    return client.BatchV1Api()
 
 
 class KubernetesJob:
@@ -18,10 +31,17 @@ class KubernetesJob:
     version counts from the next start on.
     """
 
-    def __init__(self, api: client.BatchV1Api, template: Path) -> None:
-        """`template`: the Job as JSON, with its name and its namespace."""
-        self._api = api
+    def __init__(self, template: Path, connect: Callable[[], client.BatchV1Api] = connected) -> None:
+        """`template`: the Job as JSON, with its name and its namespace; `connect`: at the first call that needs it."""
         self._template = template
+        self._connect = connect
+        self._connected: client.BatchV1Api | None = None
+
+    @property
+    def _api(self) -> client.BatchV1Api:
+        if self._connected is None:
+            self._connected = self._connect()
+        return self._connected
 
     def is_running(self) -> bool:
         """Return whether a job exists that has not ended. Raises: OSError."""

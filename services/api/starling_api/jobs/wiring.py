@@ -19,12 +19,9 @@ def submitter_of(settings: ApiSettings, job: Job) -> Submitter | None:
         return LocalProcess(job, {}, settings.job_nice)
     if runner == "kubernetes":
         # A sixth of the processor time of the start of an API that runs no job on Kubernetes.
-        from kubernetes import client, config  # noqa: PLC0415
-
         from starling_api.jobs.kubernetes import KubernetesJob  # noqa: PLC0415
 
-        config.load_incluster_config()  # type: ignore[no-untyped-call]
-        return KubernetesJob(client.BatchV1Api(), template(settings, job))
+        return KubernetesJob(template(settings, job))
     return None
 
 
