@@ -132,7 +132,7 @@ faults-spark: setup ## kill -9 of the driver of every streaming job of Spark, 20
 	@$(PYTHON) -m tests.faults_spark.two_drivers
 	@$(PYTHON) -m tests.faults_spark.broker_away
 
-faults-spark-cluster: setup s3-server ## executors, workers, Python workers, drivers, disks and hosts lost, object store, broker, registry and catalog away, slow or faulty, 20 times each, while traits are computed and the lake is written on a cluster: hours (FAULTS_CLUSTER="--count 1 --job lake")
+faults-spark-cluster: setup s3-server ## executors, workers, Python workers, drivers, disks and hosts lost, object store, broker, registry and catalog away, slow or faulty, 20 times each, while traits are computed and the lake is written on a cluster: hours (FAULTS_CLUSTER="--count 1 --job lake"; "--together 4": several at once)
 	@$(PYTHON) -m tests.spark_cluster.faults $(FAULTS_CLUSTER)
 
 oracle: setup ## feed, membership, preview, diff, explain and backfill against the brute-force oracle, 52,000 generated histories

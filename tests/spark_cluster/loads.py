@@ -43,6 +43,10 @@ class Load(Protocol):
 
     cluster: Rig
 
+    @property
+    def log(self) -> Path:
+        """Return the driver's log."""
+
     def begin(self) -> None:
         """Create the topics, send the first records, and start the job."""
 
@@ -94,6 +98,10 @@ class Traits:
     @property
     def _instance(self) -> Instance:
         return self._story.instance
+
+    @property
+    def log(self) -> Path:
+        return self._instance.log
 
     def begin(self) -> None:
         self._instance.deploy()
@@ -240,6 +248,10 @@ class Lake:
         self._last = ExitStack()
         self._service: Service | None = None
 
+    @property
+    def log(self) -> Path:
+        return self._directory / "lake.log"
+
     def begin(self) -> None:
         self._lake.deploy()
         self._newer = self._lake.newer_writer(BEHAVIOUR, "region")
@@ -306,11 +318,22 @@ def catch_up(load: Load) -> int:
         except AssertionError:
             if load.is_running():
                 raise
-            report(f"  the job ended: {load.log_tail()[-400:]}")
+            report(f"  the job ended: {last_error(load.log)}")
             starts += 1
             load.start(is_awaited=False)
         else:
             return starts
+
+
+def last_error(log: Path) -> str:
+    """Return the error with which a job ended, with its causes, shortened."""
+    lines = log.read_text(errors="replace").splitlines()
+    errors = [line for line in lines if line.startswith('{"error"')]
+    if not errors:
+        return "\n".join(lines[-5:])
+    first, *more = json.loads(errors[-1])["error"].splitlines()
+    causes = [line.strip() for line in more if line.startswith("Caused by:")]
+    return "\n    ".join(line[:300] for line in (first, *causes))
 
 
 def report(text: str) -> None:
