@@ -7,7 +7,7 @@ from typing import Any, Final
 
 import pytest
 
-from tests.helm.rendering import CI
+from tests.helm.rendering import CI, started
 from tests.kubernetes.api import Api, Manifest, Refused
 from tests.kubernetes.control_plane import ROOT, ControlPlane, NotReady, wait_until
 from tests.kubernetes.kubelet import PretendKubelet
@@ -121,6 +121,7 @@ def test_the_server_accepts_every_object_without_unknown_fields(ci: str, plane: 
     release = Release(plane, home, "prod", f"dry-{ci}")
     prepare_namespace(plane.api, release.namespace)
     manifests = release.rendered(ci)
+    manifests += started(manifests)
     refused = []
     plane.api.warnings.clear()
     for one in manifests:
