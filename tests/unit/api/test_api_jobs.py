@@ -16,6 +16,7 @@ from prometheus_client import CollectorRegistry
 from starling_api.jobs.kubernetes import KubernetesJob
 from starling_api.jobs.runner import FAILURES, Runner
 from starling_common.telemetry.metrics import Metrics
+from starling_common.testing import free_port
 
 
 class Submitted:
@@ -157,3 +158,12 @@ def test_without_access_to_a_cluster_the_error_names_the_cure(
         monkeypatch.setenv("KUBECONFIG", str(tmp_path / file))
     with pytest.raises(OSError, match="needs the token of a service account, or KUBECONFIG"):
         KubernetesJob(tmp_path / "imports.json").is_running()
+
+
+def test_a_cluster_that_does_not_respond_is_an_error_that_the_runner_survives(tmp_path: Path) -> None:
+    (tmp_path / "imports.json").write_text('{"metadata": {"name": "imports", "namespace": "shop"}}')
+    settings = client.Configuration(host=f"http://127.0.0.1:{free_port()}")
+    settings.proxy, settings.retries = None, False
+    job = KubernetesJob(tmp_path / "imports.json", lambda: client.BatchV1Api(client.ApiClient(settings)))
+    with pytest.raises(OSError, match="Kubernetes does not respond"):
+        job.start()

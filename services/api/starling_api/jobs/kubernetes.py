@@ -6,6 +6,7 @@ from pathlib import Path
 from typing import Any, Final, TypeVar
 
 from kubernetes import client, config
+from urllib3.exceptions import HTTPError
 
 _CONFLICT: Final = 409
 _NOT_FOUND: Final = 404
@@ -83,6 +84,8 @@ class KubernetesJob:
             if error.status in {_CONFLICT, _NOT_FOUND}:
                 return None
             raise OSError(f"Kubernetes: {error.status} {error.reason}") from error
+        except HTTPError as error:
+            raise OSError(f"Kubernetes does not respond: {error}") from error
 
 
 def _place(job: client.V1Job) -> tuple[str, str]:
