@@ -12,9 +12,8 @@ Job: TypeAlias = Literal["backfill", "imports", "sql_traits"]
 
 def submitter_of(settings: ApiSettings, job: Job) -> Submitter | None:
     """Return the submitter of the settings; None if an operator starts the jobs."""
-    runner = {"backfill": settings.backfill_runner, "imports": settings.imports_runner, "sql_traits": settings.sql_traits_runner}[
-        job
-    ]
+    runners = {"backfill": settings.backfill_runner, "imports": settings.imports_runner, "sql_traits": settings.sql_traits_runner}
+    runner = runners[job]
     if runner == "process":
         return LocalProcess(job, {}, settings.job_nice)
     if runner == "kubernetes":
