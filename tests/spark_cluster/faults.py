@@ -4,7 +4,7 @@
 
 In the end its values or rows must equal those of one fold over everything that was sent. The checkpoint is in an object store, and
 the broker requires passwords. Run as root, so that hosts can be cut off:
-python -m tests.spark_cluster.faults [--job profiles] [--job lake] [--count 20] [--together 1] [--seed 1] [--only executor,cut]
+python -m tests.spark_cluster.faults [--job profiles] [--job lake] [--count 20] [--together 1] [--seed 1] [--only executor,cut=3]
     [--minutes 60]
 """
 
@@ -17,7 +17,7 @@ import sys
 import tempfile
 import time
 from collections import defaultdict
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Final
@@ -53,6 +53,18 @@ class Results:
         for name, seconds in self.seconds.items():
             rows.append(f"{name} | {len(seconds)} | {statistics.median(seconds):.0f} | {max(seconds):.0f} | {self.restarts[name]}")
         return "\n".join(rows)
+
+
+def counts_of(words: str) -> dict[str, int | None]:
+    """Parse `executor,cut=3`: a count of each name, or None."""
+    pairs = [word.partition("=") for word in words.split(",")]
+    return {name: int(count) if count else None for name, _, count in pairs}
+
+
+def in_turn(counts: Mapping[str, int], dice: random.Random) -> list[str]:
+    """Return each name so often, in random order, with the times of each one spread evenly."""
+    places = [((number + dice.random()) / count, name) for name, count in counts.items() for number in range(count)]
+    return [name for _, name in sorted(places)]
 
 
 def happen(load: Load, faults: Sequence[Fault], workers: Sequence[SparkWorker], dice: random.Random) -> None:
@@ -106,18 +118,22 @@ def main() -> int:
     parser.add_argument("--seed", type=int, default=random.SystemRandom().randrange(1_000_000))
     parser.add_argument("--minutes", type=float, default=math.inf, help="of the faults of a job (no limit)")
     parser.add_argument("--together", type=int, default=1, help="faults that happen at once (1)")
-    parser.add_argument("--only", help="names, comma separated; a job is left out that has none of them")
+    parser.add_argument(
+        "--only",
+        type=counts_of,
+        help="names, comma separated, each with a count of its own as NAME=COUNT; a job is left out that has none of them",
+    )
     asked = parser.parse_args()
-    kinds = {job: [name for name in FAULTS[job] if not asked.only or name in asked.only.split(",")] for job in asked.job or FAULTS}
-    if unknown := set((asked.only or "executor").split(",")).difference(*kinds.values()):
+    chosen = asked.only or dict.fromkeys((name for names in FAULTS.values() for name in names), None)
+    kinds = {job: {name: chosen[name] or asked.count for name in FAULTS[job] if name in chosen} for job in asked.job or FAULTS}
+    if unknown := set(asked.only or ()).difference(*kinds.values()):
         parser.error(f"no fault is called {', '.join(sorted(unknown))}: {json.dumps({job: list(FAULTS[job]) for job in kinds})}")
     with tempfile.TemporaryDirectory(dir="/var/tmp") as directory, rig(Path(directory)) as cluster:
         if not cluster.cluster.network.is_isolated and "cut" in {name for names in kinds.values() for name in names}:
             parser.error("hosts can be cut off only as root: leave `cut` out, or run as root")
         found = 0
-        for job, chosen in kinds.items():
-            order = random.Random(asked.seed)
-            names = [name for _ in range(asked.count) for name in order.sample(chosen, len(chosen))]
+        for job, counts in kinds.items():
+            names = in_turn(counts, random.Random(asked.seed))
             (Path(directory) / job).mkdir()
             given = list(waves(names, asked.together))
             found += suffer(job, cluster, Path(directory) / job, given, asked.seed, asked.minutes) if names else 0
