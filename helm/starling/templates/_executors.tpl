@@ -1,6 +1,6 @@
 {{/*
 Executors of a Spark job in pods of their own. The driver creates them from a template, and Spark adds resources, addresses and local
-directories. Input of every template here: the component of the driver.
+directories. Input of the templates here, except for `use`: the component of the driver.
 */}}
 
 {{- define "starling.executors.properties" -}}
@@ -20,6 +20,27 @@ spark.executor.memoryOverhead: {{ $executors.memoryOverhead | quote }}
 spark.driver.port: "7078"
 spark.driver.blockManager.port: "7079"
 spark.blockManager.port: "7079"
+{{- end }}
+
+{{/*
+Make the driver of a component create executors, if the values of the component have some. Sets `environment`, `mounts` and `volumes` of
+the component. Input: the component, with these three, and `properties` of Spark.
+*/}}
+{{- define "starling.executors.use" -}}
+{{- $component := .component }}
+{{- $properties := .properties }}
+{{- if gt (int $component.values.executors.instances) 0 }}
+{{- $properties = merge (dict) $properties (include "starling.executors.properties" $component | fromYaml) }}
+{{- $_ := set $component.environment "STARLING_SPARK_MASTER" "k8s://https://kubernetes.default.svc" }}
+{{- $_ := set $component "executors" true }}
+{{- $_ := set $component "token" true }}
+{{- $_ := set $component "addressed" true }}
+{{- $_ := set $component "mounts" (append $component.mounts (include "starling.executors.mount" $component | fromYaml)) }}
+{{- $_ := set $component "volumes" (append $component.volumes (include "starling.executors.volume" $component | fromYaml)) }}
+{{- end }}
+{{- with $properties }}
+{{- $_ := set $component.environment "STARLING_SPARK_PROPERTIES" . }}
+{{- end }}
 {{- end }}
 
 {{/* Where the driver has the template. */}}
