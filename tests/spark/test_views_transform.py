@@ -19,11 +19,12 @@ from starling_demo.scenario import product_id, properties
 from starling_spark.jobs.views.catalogue import views
 from starling_spark.jobs.views.defined.sales_by_product_region import VIEW
 from starling_spark.jobs.views.transform import counted, events, reading_of, totals
+from starling_spark.jobs.views.unreadable import unreadable
 from starling_spark.jobs.views.view import View
 from starling_spark.kafka.codec import TopicSchema, Wire
 from starling_spark.kafka.columns import columns_of
 from starling_spark.kafka.dead_letters import dead_letters
-from starling_spark.kafka.decoding import Reading, refused
+from starling_spark.kafka.decoding import Reading
 from starling_spark.kafka.sources import RECORDS
 
 HOUR_MS = 3_600_000
@@ -115,13 +116,35 @@ def test_records_are_read_and_broken_ones_become_dead_letters(spark: SparkSessio
     assert [row["row"] for row in totals(VIEW, events(records, VIEW, reading_of(VIEW, reading))).collect()] == [
         '{"product_id":"p","region":"Berlin","revenue":"3.000000","quantity":"1.000"}'
     ]
-    found = refused(records, reading)
-    assert found.count() == 2
+    found = unreadable(records, [VIEW], reading).drop("headers").join(records.select("offset", "headers"), "offset")
     letters = [WIRE.codec("dlq").decode(bytes(row["value"])) for row in dead_letters(found, "views", "dlq", WIRE).collect()]
     assert [(one["code"], one["origin_offset"], one["value"], one["stage"], one["workspace"]) for one in letters] == [
         ("broken_avro", 1, good[:-1], "views", "w"), ("bad_framing", 2, b"", "views", "w"),
     ]  # fmt: skip
     assert letters[0]["correlation_id"] == "c-1"
+
+
+NO_INSTANT_MS = 4 * 10**14
+
+
+@pytest.mark.parametrize(("names", "refused"), [(("Order Completed",), {1, 2, 3, 5}), ((), {1, 2, 3, 4, 5})])
+def test_records_are_refused_that_a_view_cannot_read(spark: SparkSession, names: tuple[str, ...], refused: set[int]) -> None:
+    """The text of a field that no view of the events of this name reads is not looked at."""
+    codec = WIRE.codec("events")
+    other = codec.encode(order({}, name="Page Opened"))
+    values = [
+        other,
+        other[:-1],
+        other + b"x",
+        codec.encode(order({}, name="Page Opened", at_ms=NO_INSTANT_MS)),
+        other.replace(b"Berlin", b"Berl\xff\xff"),
+        codec.encode(order({})).replace(b"Berlin", b"Berl\xff\xff"),
+        codec.encode(order({})),
+    ]
+    rows = [("events", 0, number, 7, b"w/ann", value, []) for number, value in enumerate(values)]
+    views, reading = [VIEW, replace(VIEW, names=names)], Reading.plain(WIRE, "events")
+    found = unreadable(spark.createDataFrame(rows, RECORDS), views, reading)
+    assert {row["offset"] for row in found.collect()} == refused
 
 
 OTHERS = (("Page Opened", NOON_MS + 9), ("Page Opened", NOON_MS + 5), ("Order Completed", NOON_MS + 7))
@@ -136,7 +159,7 @@ def test_events_that_a_view_leaves_out_move_its_time(spark: SparkSession, view: 
     codec = WIRE.codec("events")
     sent = [(number % 2, codec.encode(order({}, name=name, at_ms=at_ms))) for number, (name, at_ms) in enumerate(OTHERS)]
     # One at an instant that no row can have, and one that cannot be read.
-    sent += [(1, codec.encode(order({}, name="Page Opened", at_ms=4 * 10**14))), (0, b"broken")]
+    sent += [(1, codec.encode(order({}, name="Page Opened", at_ms=NO_INSTANT_MS))), (0, b"broken")]
     rows: list[tuple[Any, ...]] = [
         ("events", partition, number, 10 + number, b"w/ann", value, []) for number, (partition, value) in enumerate(sent)
     ]

@@ -70,6 +70,11 @@ def unit_micros(schema: str, name: str) -> int:
     return _MICROS[field["type"]["logicalType"]]
 
 
+def is_instant(micros: int) -> bool:
+    """Return whether the epoch microseconds are within the years 1 to 9999."""
+    return _FIRST <= micros <= _LAST
+
+
 def checked_micros(value: int) -> int:
     """Return the epoch microseconds unchanged. Raises: ValueError for an instant outside the years 1 to 9999."""
     if not _FIRST <= value <= _LAST:

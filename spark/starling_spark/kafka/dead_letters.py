@@ -1,4 +1,4 @@
-"""Pure core: an unreadable record -> its dead letter."""
+"""Adapter: an unreadable record -> its dead letter."""
 
 from collections.abc import Callable, Iterable, Iterator
 from typing import Any, NamedTuple
@@ -12,6 +12,7 @@ from starling_common.records.dead_letters import SourceRecord, arrival, dead_let
 from starling_common.time.instants import record_timestamp_ms, wall_clock_ms
 from starling_common.wire import DecodeError, writer_id
 from starling_spark.kafka.codec import Wire
+from starling_spark.kafka.refused_headers import HeaderReader
 from starling_spark.kafka.sinks import OUTPUT
 from starling_spark.kafka.sources import RECORDS, Raw
 
@@ -28,16 +29,23 @@ _SHAPE = pa.schema(
 )
 
 
-def dead_letters(found: DataFrame, stage: str, topic: str, wire: Wire) -> DataFrame:
-    """Return the dead letters of a stage, for `topic`. Shape: in: decoded records; out: records to publish."""
-    return found.where("refused IS NOT NULL").mapInArrow(_letters(stage, topic, wire), OUTPUT)
+def dead_letters(found: DataFrame, stage: str, topic: str, wire: Wire, brokers: str = "") -> DataFrame:
+    """Return the dead letters of a stage, for `topic`. Shape: in: decoded records; out: records to publish.
+
+    `brokers`: for reading the headers of the records, "" if the rows have them.
+    """
+    return found.where("refused IS NOT NULL").mapInArrow(_letters(stage, topic, wire, brokers), OUTPUT)
 
 
-def _letters(stage: str, topic: str, wire: Wire) -> Callable[[Iterable[pa.RecordBatch]], Iterator[pa.RecordBatch]]:
+def _letters(stage: str, topic: str, wire: Wire, brokers: str) -> Callable[[Iterable[pa.RecordBatch]], Iterator[pa.RecordBatch]]:
     def make(batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+        header_reader = HeaderReader(brokers)
         for batch in batches:
-            rows = [_output(row, stage, topic, wire) for row in batch.to_pylist()]
-            yield pa.RecordBatch.from_pylist(rows, _SHAPE)
+            rows = batch.to_pylist()
+            if brokers:
+                for row in rows:
+                    row["headers"] = header_reader.of(row["topic"], row["partition"], row["offset"])
+            yield pa.RecordBatch.from_pylist([_output(row, stage, topic, wire) for row in rows], _SHAPE)
 
     return make
 

@@ -66,12 +66,6 @@ def decoded(records: DataFrame, reading: Reading) -> DataFrame:
     return records.select(*RECORDS.fieldNames()).mapInArrow(_decoder(reading, out), out)
 
 
-def refused(records: DataFrame, reading: Reading) -> DataFrame:
-    """Return the records that `decoded` refuses, in its shape. The others do not leave the Python worker."""
-    out = _shape(reading)
-    return records.select(*RECORDS.fieldNames()).mapInArrow(_decoder(reading, out, only_refused=True), out)
-
-
 def _shape(reading: Reading) -> types.StructType:
     record = types.StructType([*reading.fields.fields, *reading.extra.fields])
     return types.StructType([*RECORDS.fields, types.StructField("record", record), types.StructField("refused", REFUSED)])
@@ -82,10 +76,15 @@ Row = tuple[Any, ...]
 
 
 def row_reader(reading: Reading) -> Callable[[bytes | None], Row | Refusal]:
-    """Return a function that decodes the values of one batch, one by one. The function raises RegistryUnavailable."""
+    """Return a function that decodes the values of one batch, one by one. The function raises RegistryUnavailable.
+
+    Text of fields that the reading does not have is not validated as UTF-8.
+    """
     schema = reading.wire.of(reading.topic).reader_schema
     row = row_of(schema, reading.fields.fieldNames())
-    reader, walk = BatchReader(reading.wire), _walk(reading.wire.codec(reading.topic))
+    # `more` gets the whole record.
+    only = None if reading.extra.fields else set(reading.fields.fieldNames())
+    reader, walk = BatchReader(reading.wire), _walk(reading.wire.codec(reading.topic), only)
 
     def read(value: bytes | None) -> Row | Refusal:
         # Nearly all values are complete and have the reader schema's id; the general path reports errors.
@@ -128,9 +127,9 @@ def peek(codec: Codec, names: Sequence[str]) -> Callable[[bytes | None], tuple[A
     return look
 
 
-def _walk(codec: Codec) -> Callable[[bytes | None], Mapping[str, Any] | None]:
-    """Return a decoder of whole records, as `peek`."""
-    names = [field["name"] for field in json.loads(codec.schema)["fields"]]
+def _walk(codec: Codec, only: Collection[str] | None) -> Callable[[bytes | None], Mapping[str, Any] | None]:
+    """Return a decoder of records, or of `only` these of their fields, as `peek`."""
+    names = [field["name"] for field in json.loads(codec.schema)["fields"] if only is None or field["name"] in only]
     look = peek(codec, names)
 
     def walk(value: bytes | None) -> Mapping[str, Any] | None:
@@ -146,9 +145,7 @@ def arrays(rows: Sequence[Row], fields: Sequence[pa.Field]) -> list[pa.Array]:
     return [pa.array(column, field.type) for column, field in zip(columns, fields, strict=True)]
 
 
-def _decoder(
-    reading: Reading, out: types.StructType, *, only_refused: bool = False
-) -> Callable[[Iterable[pa.RecordBatch]], Iterator[pa.RecordBatch]]:
+def _decoder(reading: Reading, out: types.StructType) -> Callable[[Iterable[pa.RecordBatch]], Iterator[pa.RecordBatch]]:
     def decode(batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         collect_rarely()
         shape = to_arrow_schema(out)
@@ -156,11 +153,14 @@ def _decoder(
         struct_type = shape.field("record").type
         for batch in batches:
             found, records = columns_of_values(read, batch.column("value").to_pylist(), struct_type)
-            why = pa.array([one._asdict() if isinstance(one, Refusal) else None for one in found], shape.field("refused").type)
-            decoded_batch = _batch([*batch.columns, records, why], shape)
-            yield decoded_batch.filter(why.is_valid()) if only_refused else decoded_batch
+            yield _batch([*batch.columns, records, refusals(found, shape.field("refused").type)], shape)
 
     return decode
+
+
+def refusals(found: Sequence[Row | Refusal], column_type: pa.DataType) -> pa.Array:
+    """Return the column `refused` of these rows: null for those that are not refused."""
+    return pa.array([one._asdict() if isinstance(one, Refusal) else None for one in found], column_type)
 
 
 def columns_of_values(

@@ -364,7 +364,7 @@ def views_job() -> Refuse:
         shape = pa.schema([*_SHAPE, ("refused", pa.struct([("code", pa.string()), ("message", pa.string())]))])
         reason = {"code": refused.code, "message": refused.message}
         batch = pa.RecordBatch.from_pylist([{**_raw(BEHAVIOUR, value, headers), "refused": reason}], shape)
-        [[row]] = [made.to_pylist() for made in spark_letters._letters("views", "views.dlq", wire)([batch])]
+        [[row]] = [made.to_pylist() for made in spark_letters._letters("views", "views.dlq", wire, "")([batch])]
         assert row["topic"] == "views.dlq"
         return _letter(row["value"], row["key"], [("correlation_id", row["correlation_id"].encode())], row["timestamp_ms"])
 

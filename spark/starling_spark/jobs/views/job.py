@@ -22,10 +22,11 @@ from starling_spark.jobs.views.poison import FailedRecords, Spans, found_by_bise
 from starling_spark.jobs.views.settings import ViewsSettings
 from starling_spark.jobs.views.store import RefusedRow, ViewStore, upsert
 from starling_spark.jobs.views.transform import TIMES, counted, events, reading_of, timed, totals, without
+from starling_spark.jobs.views.unreadable import unreadable
 from starling_spark.jobs.views.view import View
 from starling_spark.kafka.codec import NO_ID, Wire
 from starling_spark.kafka.dead_letters import dead_letters
-from starling_spark.kafka.decoding import Reading, decoded, refused
+from starling_spark.kafka.decoding import Reading, decoded
 from starling_spark.kafka.groups import Ends, end_offsets
 from starling_spark.kafka.sinks import OUTPUT, Letters, publish
 from starling_spark.kafka.sources import kafka_records, kafka_spans
@@ -60,7 +61,7 @@ def start_view(
     view = replace(view, rows=partial(_rows, view.rows))
     failed = FailedRecords(directory)
     _refuse_failing(context, view, reading, directory, failed)
-    found = events(without(_records(context, topic, headers=False), failed.places()), view, reading)
+    found = events(without(_records(context, topic), failed.places()), view, reading)
     time_ms = functions.col("timestamp_ms") if settings.clock is Clock.WALL else functions.unix_millis("event_time")
     rows = totals(view, timed(found, time_ms, context.partitions), None if days is None else f"{days} days")
     last_micros = 0
@@ -120,11 +121,11 @@ def _refuse_failing(context: ViewsContext, view: View, reading: Reading, directo
         failed.add([(topic, number, offset) for topic, number, offset, _ in found])
 
 
-def start_refusals(context: ViewsContext, topic: str) -> Running:
-    """Start the query that writes a dead letter for each unreadable record of `topic`."""
+def start_refusals(context: ViewsContext, topic: str, views: Sequence[View]) -> Running:
+    """Start the query that writes a dead letter for each record of `topic` that these views of it cannot read."""
     settings = context.settings
-    found = refused(_records(context, topic), Reading.plain(context.wire, topic))
-    letters = dead_letters(found, STAGE, settings.views_dead_letters_topic, context.wire)
+    found = unreadable(_records(context, topic), views, Reading.plain(context.wire, topic))
+    letters = dead_letters(found, STAGE, settings.views_dead_letters_topic, context.wire, settings.kafka.brokers)
 
     def write(rows: DataFrame, _batch: int) -> None:
         published = publish(rows, settings.kafka.brokers, _PRODUCED_BY, _letters(context))
@@ -185,9 +186,9 @@ def _delete_other_checkpoints(checkpoints: Directory, own: str) -> None:
             (checkpoints / name).delete()
 
 
-def _records(context: ViewsContext, topic: str, *, headers: bool = True) -> DataFrame:
+def _records(context: ViewsContext, topic: str) -> DataFrame:
     limit = context.settings.views_batch_records
-    return kafka_records(context.spark, context.settings.kafka.brokers, [topic], limit, headers=headers)
+    return kafka_records(context.spark, context.settings.kafka.brokers, [topic], limit, headers=False)
 
 
 def _checkpoints(context: ViewsContext) -> Directory:

@@ -20,14 +20,15 @@ from starling_spark.kafka.decoding import Reading, columns_of_values, peek, row_
 TIMES = "times"
 """Name of the observation of each partition's stream time."""
 _PLACE = [types.StructField("partition", types.IntegerType()), types.StructField("timestamp_ms", types.LongType())]
-_TIME, _NAME = "event_time", "name"
+TIME, NAME = "event_time", "name"
+"""Columns of the time and the name of an event."""
 
 
 def reading_of(view: View, reading: Reading) -> Reading:
     """Return the columns that a view reads."""
     if view.columns is None:
         return reading
-    return reading.only({"workspace", _TIME, *([_NAME] if view.names else []), *view.columns})
+    return reading.only({"workspace", TIME, *([NAME] if view.names else []), *view.columns})
 
 
 def events(records: DataFrame, view: View, reading: Reading) -> DataFrame:
@@ -43,7 +44,7 @@ def events(records: DataFrame, view: View, reading: Reading) -> DataFrame:
 
 def counted(view: View, found: DataFrame) -> DataFrame:
     """Return the events without the rows that have times alone."""
-    return found.where(functions.col(_NAME).isNotNull()) if view.names else found.where("workspace IS NOT NULL")
+    return found.where(functions.col(NAME).isNotNull()) if view.names else found.where("workspace IS NOT NULL")
 
 
 class _Times:
@@ -65,7 +66,7 @@ class _Times:
         columns: dict[str, list[Any]] = {name: [None] * len(self._highest) for name in shape.names}
         columns["partition"] = list(self._highest)
         columns["timestamp_ms"] = [ms for ms, _ in self._highest.values()]
-        columns[_TIME] = [micros for _, micros in self._highest.values()]
+        columns[TIME] = [micros for _, micros in self._highest.values()]
         return pa.RecordBatch.from_pydict(columns, shape)
 
 
@@ -75,10 +76,10 @@ def _chosen(view: View, reading: Reading, out: types.StructType) -> Callable[[It
         shape = to_arrow_schema(out)
         struct = pa.struct(list(shape)[len(_PLACE) :])
         read, names, codec = row_reader(reading), frozenset(view.names), reading.wire.codec(reading.topic)
-        look = peek(codec, (_TIME, _NAME)) if names else None
-        unit = unit_micros(codec.schema, _TIME) if names else 0
+        look = peek(codec, (TIME, NAME)) if names else None
+        unit = unit_micros(codec.schema, TIME) if names else 0
         fields = reading.fields.fieldNames()
-        time_at, name_at = fields.index(_TIME), fields.index(_NAME) if names else -1
+        time_at, name_at = fields.index(TIME), fields.index(NAME) if names else -1
         for batch in batches:
             left, wanted = _Times(), []
             columns = [batch.column(index).to_pylist() for index in range(3)]

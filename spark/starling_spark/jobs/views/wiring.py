@@ -54,7 +54,8 @@ def run_views(settings: ViewsSettings, stopping: Event) -> None:
             job = JobName(f"views.{view.name}", is_streaming=True)
             run = stack.enter_context(lineage.run(job, partial(_flow, settings, view), stopping.is_set))
             queries.append(observed(start_view(context, view, ViewStore(database, view), run.wrote), run))
-        queries += [start_refusals(context, topic) for topic in topics]
+        by_topic = {topic: [view for view in wanted if settings.views_topic_prefix + view.topic == topic] for topic in topics}
+        queries += [start_refusals(context, topic, own) for topic, own in by_topic.items()]
         follower.follow(queries, stopping, settings.views_stop_seconds)
 
 
