@@ -1,11 +1,12 @@
 """The job `views` over a history beside reading and decoding alone, with its processor time by part. Prints JSON.
 
-    python benchmarks/spark_views.py [--events 1000000] [--rounds 3] [--small] [--write]
+    python benchmarks/spark_views.py [--events 1000000] [--warm-up 1000000] [--rounds 3] [--small] [--write]
 
 Each round reads and decodes the topic of events, with the fields that computed traits need, into a sink that drops everything; then
 the job computes its view of the same events from the beginning, with its rows in Cassandra; then it computes two of that view. The
-job has one query for each view and one for the dead letters of the topic; all read the topic. Its time goes from its first commit
-to its last one. A further view costs the difference between the job with two views and that with one.
+job has one query for each view and one for the dead letters of the topic; all read the topic. A further view costs the difference
+between the job with two views and that with one. The job begins with `--warm-up` further events, which are not measured: meanwhile
+the JVM compiles the code of the queries, which costs a job that runs for days nothing.
 """
 
 import argparse
@@ -49,8 +50,9 @@ def decoding(made: Stack, directory: Path) -> dict[str, float]:
         spark.stop()
 
 
-def views(made: Stack, directory: Path, number: int, events: int, copies: int) -> dict[str, float]:
+def views(made: Stack, directory: Path, number: int, asked: argparse.Namespace, copies: int) -> dict[str, float]:
     """Return seconds and CPU seconds of the job, with copies of its view, in a new process with a new checkpoint."""
+    events, all_events = asked.events, asked.warm_up + asked.events
     group = f"views-{number}-{copies}"
     environment = made.environment() | {
         "STARLING_HTTP__PORT": str(free_port()),
@@ -64,26 +66,27 @@ def views(made: Stack, directory: Path, number: int, events: int, copies: int) -
     job = Watched([sys.executable, str(MANY_VIEWS), str(copies)], environment, directory / f"{group}.log")
     try:
         with closing(Progress(made.brokers, group, BEHAVIOUR)) as progress, Spent(job.pid) as spent:
-            progress.wait(1, job, PATIENCE_SECONDS)
+            progress.wait(asked.warm_up, job, PATIENCE_SECONDS)
             began, first, before = time.monotonic(), progress.done(), spent.seconds()
-            progress.wait(events, job, PATIENCE_SECONDS)
-            share = events / (events - first)
+            progress.wait(all_events, job, PATIENCE_SECONDS)
+            share = events / (all_events - first)
             return {"seconds": (time.monotonic() - began) * share, "cpu_seconds": (spent.seconds() - before) * share}
     finally:
         job.stop()
 
 
-def measure(made: Stack, directory: Path, events: int, rounds: int) -> dict[str, Any]:
+def measure(made: Stack, directory: Path, asked: argparse.Namespace) -> dict[str, Any]:
     """Rounds in turns, medians."""
+    events, all_events = asked.events, asked.warm_up + asked.events
     alone: list[dict[str, float]] = []
     one: list[dict[str, float]] = []
     two: list[dict[str, float]] = []
-    for number in range(rounds):
+    for number in range(asked.rounds):
         alone.append(decoding(made, directory / f"read-{number}"))
-        one.append(views(made, directory, number, events, 1))
-        two.append(views(made, directory, number, events, 2))
+        one.append(views(made, directory, number, asked, 1))
+        two.append(views(made, directory, number, asked, 2))
         print(f"round {number}: reading and decoding {alone[-1]}, one view {one[-1]}, two views {two[-1]}", flush=True)
-    found = {"read_and_decode": figures(alone, events), "view": figures(one, events), "two_views": figures(two, events)}
+    found = {"read_and_decode": figures(alone, all_events), "view": figures(one, events), "two_views": figures(two, events)}
     read, single, double = (part["cpu_us_an_event"] for part in found.values())
     return found | {"cpu_of_read_and_decode": round(single / read, 2), "further_view": round((double - single) / read, 2)}
 
@@ -105,23 +108,25 @@ def rows(result: dict[str, Any]) -> Iterator[goals.Row]:
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--events", type=int, default=1_000_000)
+    parser.add_argument("--warm-up", type=int, default=1_000_000, help="events before those that are measured")
     parser.add_argument("--users", type=int, default=20_000)
     parser.add_argument("--rounds", type=int, default=3)
     parser.add_argument("--small", action="store_true", help="so light that it is over in minutes; not representative")
     parser.add_argument("--write", action="store_true", help="keep the result in benchmarks/results/spark_views.json")
     asked = parser.parse_args()
     if asked.small:
-        asked.events, asked.users, asked.rounds, asked.write = 400_000, 2_000, 1, False
+        asked.events, asked.warm_up, asked.users, asked.rounds, asked.write = 400_000, 400_000, 2_000, 1, False
     shop.USERS = asked.users
     before = round(os.getloadavg()[1], 1)
     with tempfile.TemporaryDirectory(dir="/var/tmp") as directory, stack(Path(directory) / "stack", cassandra=True) as made:
         names = (shop.WIDE_NAMES, shop.WIDE_WEIGHTS)
-        load(made, BEHAVIOUR, shop.behaviour(asked.events, 1, shop.FIRST_MS, DAYS * shop.DAY_MS, names))
-        found = measure(made, Path(directory), asked.events, asked.rounds)
+        load(made, BEHAVIOUR, shop.behaviour(asked.warm_up + asked.events, 1, shop.FIRST_MS, DAYS * shop.DAY_MS, names))
+        found = measure(made, Path(directory), asked)
     result = {
         "benchmark": "spark_views",
         "cores": os.cpu_count(),
         "events": asked.events,
+        "warm_up_events": asked.warm_up,
         "users": asked.users,
         "rounds": asked.rounds,
         "load_average_5m_before": before,
