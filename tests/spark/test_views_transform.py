@@ -141,7 +141,7 @@ def test_records_are_refused_that_a_view_cannot_read(spark: SparkSession, names:
         codec.encode(order({})).replace(b"Berlin", b"Berl\xff\xff"),
         codec.encode(order({})),
     ]
-    rows = [("events", 0, number, 7, b"w/ann", value, []) for number, value in enumerate(values)]
+    rows: list[tuple[Any, ...]] = [("events", 0, number, 7, b"w/ann", value, []) for number, value in enumerate(values)]
     views, reading = [VIEW, replace(VIEW, names=names)], Reading.plain(WIRE, "events")
     found = unreadable(spark.createDataFrame(rows, RECORDS), views, reading)
     assert {row["offset"] for row in found.collect()} == refused
