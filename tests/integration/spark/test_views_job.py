@@ -55,7 +55,7 @@ def test_the_life_of_a_view(instance: ViewsInstance) -> None:
         assert (rows, as_of) == (first | later, "2023-11-15T19:00:00.000Z")
         metrics = httpx.get(f"{service.url}/metrics", trust_env=False).text
         assert 'starling_spark_query_refused_total{code="poison",query="sales_by_product_region"} 1.0' in metrics
-        assert instance.letters() == {"bad_framing", "poison"}
+        assert instance.letters() == {("bad_framing", "from-a-header"), ("poison", "from-a-header")}
         assert 'starling_spark_query_state_rows{query="sales_by_product_region"} 5.0' in metrics
         assert service.stop() == 0
     _its_runs_are_reported(instance)

@@ -17,6 +17,7 @@ from starling_api.http.pagination import PageOf
 from starling_api.reports.view_store import CassandraViews
 from starling_api.reports.views import MaterialisedViews, ViewRequest
 from starling_common.cassandra.database import Database
+from starling_common.headers import record_headers
 from starling_common.kafka.clients import consumer_config, producer_config, watermarks
 from starling_common.kafka.topic_range import range_consumer, read_range
 from starling_common.kafka.topics import BEHAVIOUR
@@ -99,7 +100,8 @@ class ViewsInstance:
         self.send(self.codec.encode(record), partition)
 
     def send(self, value: bytes, partition: int = 0) -> None:
-        self.producer.produce(self.prefix + BEHAVIOUR, value, b"w/ann", partition=partition)
+        headers = record_headers("from-a-header", "tests")
+        self.producer.produce(self.prefix + BEHAVIOUR, value, b"w/ann", partition=partition, headers=headers)
         self.ends[partition] = self.ends.get(partition, 0) + 1
 
     def settle(self, service: Service, seconds: float = PATIENCE_SECONDS) -> None:
@@ -117,15 +119,16 @@ class ViewsInstance:
         finally:
             consumer.close()
 
-    def letters(self) -> set[str]:
-        """Return the codes of the dead letters; after a kill one may be there twice."""
+    def letters(self) -> set[tuple[str, str]]:
+        """Return the codes and correlation ids of the dead letters; after a kill one may be there twice."""
         codec, found = Registry(self.stack.registry_url).codec(self.dead_letters, "DeadLetter"), set()
         consumer = range_consumer(self.stack.brokers, f"{self.group}-letters")
         try:
             span = watermarks(consumer, self.dead_letters, 0, 30)
             place = (self.dead_letters, 0)
             for messages in read_range(consumer, {place: OFFSET_BEGINNING}, {place: span[1]}, 30):
-                found |= {codec.decode(message.value() or b"")["code"] for message in messages}
+                letters = [codec.decode(message.value() or b"") for message in messages]
+                found |= {(letter["code"], letter["correlation_id"]) for letter in letters}
         finally:
             consumer.close()
         return found
