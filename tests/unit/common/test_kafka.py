@@ -8,7 +8,7 @@ import pytest
 from confluent_kafka import OFFSET_END, KafkaError, KafkaException, TopicPartition
 
 from starling_common import retries
-from starling_common.kafka.clients import offsets, watermarks
+from starling_common.kafka.clients import TopicView, offsets, watermarks
 
 
 class FakeConsumer:
@@ -102,3 +102,9 @@ def test_no_answer_is_no_empty_partition() -> None:
     consumer: Any = FakeConsumer(None)
     with pytest.raises(KafkaException, match="no answer about partition 4 of t within 30 s"):
         watermarks(consumer, "t", 4, 30)
+
+
+def test_a_view_that_was_not_started_stops_at_once() -> None:
+    view = TopicView("127.0.0.1:1", "definitions", lambda _message: None)
+    view.stop()
+    assert view.problem() is None

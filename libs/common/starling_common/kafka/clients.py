@@ -182,7 +182,7 @@ def committed(consumer: Consumer, places: Sequence[TopicPartition], timeout_seco
     )
 
 
-def partitions_of(consumer: Consumer, topic: str, timeout_seconds: float) -> list[int]:
+def partitions_of(consumer: Consumer | AdminClient, topic: str, timeout_seconds: float) -> list[int]:
     """Return the partitions of a topic, ascending. Raises: KafkaException, also without such a topic."""
     found = consumer.list_topics(topic, timeout=timeout_seconds).topics[topic]
     if found.error is not None:
@@ -248,9 +248,10 @@ class TopicView:
             raise BrokerUnavailable(f"{self.topic} could not be read to its end: {self._problem or 'timed out'}")
 
     def stop(self) -> None:
-        """Stop reading."""
+        """Stop reading; a no-op before `start`."""
         self._stopping.set()
-        self._thread.join(timeout=10)
+        if self._thread.ident is not None:
+            self._thread.join(timeout=10)
 
     def problem(self) -> str | None:
         """Return the error that stopped the view, or None while it follows its topic."""

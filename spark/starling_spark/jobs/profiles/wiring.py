@@ -5,11 +5,13 @@ from contextlib import ExitStack, contextmanager
 from functools import partial
 from pathlib import Path
 
+from confluent_kafka import KafkaException
 from confluent_kafka.admin import AdminClient
 from prometheus_client import CollectorRegistry
 from pyspark.sql import SparkSession
 
 from starling_common.failpoints.ending import Ending
+from starling_common.kafka.clients import BrokerUnavailable, partitions_of
 from starling_common.kafka.security import connection_config
 from starling_common.telemetry.health import HealthServer
 from starling_common.telemetry.metrics import Metrics
@@ -122,13 +124,18 @@ def _job(settings: ProfilesSettings, registry: Registry) -> Job:
     return Job(topics, topic_schemas(registry, settings.registry.url, records.items()), settings.clock)
 
 
+def partition_count(brokers: str, topic: str, timeout_seconds: float = 30.0) -> int:
+    """Return the number of partitions of the topic. Raises: BrokerUnavailable, also without the topic."""
+    try:
+        return len(partitions_of(AdminClient(connection_config(brokers)), topic, timeout_seconds))
+    except KafkaException as cause:
+        raise BrokerUnavailable(f"{topic}: {cause.args[0].str()}") from cause
+
+
 def _query_options(settings: ProfilesSettings, open_spark: Callable[[], SparkSession]) -> QueryOptions:
-    topic = settings.profiles_events_topic
-    admin = AdminClient(connection_config(settings.kafka.brokers))
-    partitions = len(admin.list_topics(topic, timeout=30).topics[topic].partitions)
     return QueryOptions(
         brokers=settings.kafka.brokers,
-        partitions=partitions,
+        partitions=partition_count(settings.kafka.brokers, settings.profiles_events_topic),
         checkpoints=directory_at(settings.checkpoint_dir, open_spark) / "profiles",
         state_partitions=settings.spark_state_partitions,
         trigger_seconds=settings.profiles_trigger_seconds,
