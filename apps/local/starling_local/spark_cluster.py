@@ -29,6 +29,7 @@ _MASTER_PORT, _MASTER_HTTP, _WORKER_PORT, _WORKER_HTTP = 7077, 8080, 7078, 8081
 _START_SECONDS: Final = 120.0
 _STOP_SECONDS: Final = 30.0
 _POLL_SECONDS: Final = 0.2
+_CLEANUP_SECONDS: Final = 120
 _HIDING: Final = 'mount --bind "$1" "$2" && mount -t tmpfs none "$3" && shift 3 && exec "$@"'
 """The mounts exist in the namespace of the process alone: `ip netns exec` creates one."""
 
@@ -162,7 +163,11 @@ def _worker(network: Network, host: Host, home: Path, spark: Path, environment: 
     )
     command = (str(own / "bin" / "spark-class"), "org.apache.spark.deploy.worker.Worker", *words)
     hiding = ("sh", "-c", _HIDING, "sh", str(spark), str(own), str(hidden)) if network.is_isolated else ()
-    variables = {**environment, "SPARK_HOME": str(own), "SPARK_LOCAL_IP": host.address, "SPARK_LOCAL_DIRS": str(home / "local")}
+    # Each executor of an application unpacks a Python environment of 400 MB, and a driver that starts again is a new application.
+    ended = {"enabled": "true", "interval": _CLEANUP_SECONDS, "appDataTtl": _CLEANUP_SECONDS}
+    options = " ".join(f"-Dspark.worker.cleanup.{name}={value}" for name, value in ended.items())
+    own_places = {"SPARK_HOME": str(own), "SPARK_LOCAL_IP": host.address, "SPARK_LOCAL_DIRS": str(home / "local")}
+    variables = {**environment, **own_places, "SPARK_WORKER_OPTS": options}
     return SparkWorker(host, home, (*host.prefix, *hiding, *command, f"spark://{network.address}:{_MASTER_PORT}"), variables)
 
 
