@@ -129,7 +129,7 @@ NO_INSTANT_MS = 4 * 10**14
 
 @pytest.mark.parametrize(("names", "refused"), [(("Order Completed",), {1, 2, 3, 5}), ((), {1, 2, 3, 4, 5})])
 def test_records_are_refused_that_a_view_cannot_read(spark: SparkSession, names: tuple[str, ...], refused: set[int]) -> None:
-    """The text of a field that no view of the events of this name reads is not looked at."""
+    """The text of an event whose name no view counts is not looked at."""
     codec = WIRE.codec("events")
     other = codec.encode(order({}, name="Page Opened"))
     values = [

@@ -174,15 +174,18 @@ def test_a_view_goes_on_and_counts_each_event_once(stack: Stack, tmp_path: Path,
                 )
 
         more(100)
+        instance.send(b"broken")
         with instance.running(**given) as service:
             instance.settle(service)
             more(100)
             service.kill()
         with instance.running() as service:
             more(50)
+            instance.send(instance.codec.header + b"\xff")
             instance.settle(service)
             rows, _ = instance.asked()
             assert service.stop() == 0
+        assert instance.letters() == {("bad_framing", "from-a-header"), ("broken_avro", "from-a-header")}
         assert sum(quantity for _, quantity in rows.values()) == 250
         assert [revenue for revenue, _ in rows.values()] == [100] * 5
         instance.remove()
