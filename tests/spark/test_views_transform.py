@@ -5,6 +5,7 @@ from collections.abc import Iterable, Sequence
 from dataclasses import replace
 from datetime import UTC, datetime
 from decimal import Decimal
+from pathlib import Path
 from typing import Any
 
 import pandas as pd
@@ -16,9 +17,11 @@ from pyspark.sql.pandas.types import to_arrow_schema
 from starling_common.wire import schema_text
 from starling_demo.dataset import Purchase, load_purchases
 from starling_demo.scenario import product_id, properties
+from starling_spark.directories import LocalDirectory
 from starling_spark.jobs.views.catalogue import views
 from starling_spark.jobs.views.defined.sales_by_product_region import VIEW
-from starling_spark.jobs.views.transform import counted, events, reading_of, totals
+from starling_spark.jobs.views.groups import Checkpoints, Group
+from starling_spark.jobs.views.transform import counted, events, reading_of, totals, types_of
 from starling_spark.jobs.views.unreadable import unreadable
 from starling_spark.jobs.views.view import View
 from starling_spark.kafka.codec import TopicSchema, Wire
@@ -31,6 +34,7 @@ HOUR_MS = 3_600_000
 NOON_MS = 1_700_049_600_000
 EVENTS = columns_of(schema_text("BehaviourEvent"))
 BERLIN = {"address": {"region": "Berlin", "state": "x"}}
+ALONE = Group(f"{VIEW.name}-v1-f1-s1-l0", {0: VIEW}, (), {0: ()})
 WIRE = Wire("http://127.0.0.1:1", (TopicSchema("events", "BehaviourEvent", 1), TopicSchema("dlq", "DeadLetter", 2)))
 
 
@@ -57,7 +61,7 @@ def frame(spark: SparkSession, *orders: dict[str, Any]) -> DataFrame:
 def sold(spark: SparkSession, *orders: dict[str, Any]) -> dict[tuple[str, int, str, str], tuple[str, str]]:
     """(workspace, window's start, product, region) -> (revenue, quantity)."""
     found = {}
-    for row in totals(VIEW, frame(spark, *orders)).collect():
+    for row in totals(ALONE, frame(spark, *orders)).collect():
         content = json.loads(row["row"])
         assert json.loads(row["place"]) == [content["product_id"], content["region"]]
         key = (row["workspace"], row["window_start_ms"], content["product_id"], content["region"])
@@ -113,7 +117,7 @@ def test_records_are_read_and_broken_ones_become_dead_letters(spark: SparkSessio
     headers = [("correlation_id", b"c-1")]
     rows = [("events", 0, number, 7, b"w/ann", value, headers) for number, value in enumerate((good, good[:-1], None))]
     reading, records = Reading.plain(WIRE, "events"), spark.createDataFrame(rows, RECORDS)
-    assert [row["row"] for row in totals(VIEW, events(records, VIEW, reading_of(VIEW, reading))).collect()] == [
+    assert [row["row"] for row in totals(ALONE, events(records, [VIEW], reading_of([VIEW], reading))).collect()] == [
         '{"product_id":"p","region":"Berlin","revenue":"3.000000","quantity":"1.000"}'
     ]
     found = unreadable(records, [VIEW], reading).drop("headers").join(records.select("offset", "headers"), "offset")
@@ -163,7 +167,7 @@ def test_events_that_a_view_leaves_out_move_its_time(spark: SparkSession, view: 
     rows: list[tuple[Any, ...]] = [
         ("events", partition, number, 10 + number, b"w/ann", value, []) for number, (partition, value) in enumerate(sent)
     ]
-    found = events(spark.createDataFrame(rows, RECORDS), view, reading_of(view, Reading.plain(WIRE, "events")))
+    found = events(spark.createDataFrame(rows, RECORDS), [view], reading_of([view], Reading.plain(WIRE, "events")))
 
     def highest(time_ms: Column) -> dict[int, int]:
         latest = found.groupBy("partition").agg(functions.max(time_ms).alias("latest")).collect()
@@ -172,8 +176,69 @@ def test_events_that_a_view_leaves_out_move_its_time(spark: SparkSession, view: 
     assert highest(functions.unix_millis("event_time")) == {0: NOON_MS + 9, 1: NOON_MS + 5}
     assert highest(functions.col("timestamp_ms")) == {0: 14, 1: 13}
     times = sorted(at_ms for name, at_ms in OTHERS if name == "Order Completed" or not view.names)
-    left = counted(view, found).select(functions.unix_millis("event_time").alias("at_ms")).collect()
+    left = counted(found).select(functions.unix_millis("event_time").alias("at_ms")).collect()
     assert sorted(row["at_ms"] for row in left) == times
+
+
+def moments() -> Column:
+    """Events, and their seconds, by name; the types are those of `sales` in part."""
+    one = functions.struct(
+        functions.coalesce("name", functions.lit("none")).alias("event"),
+        functions.lit(1).cast("DECIMAL(18,3)").alias("events"),
+        functions.unix_seconds("event_time").cast("DECIMAL(18,3)").alias("seconds"),
+    )
+    return functions.array(one, one)
+
+
+MOMENTS = View("moments", 3, VIEW.topic, VIEW.record, 6, ("event",), ("events", "seconds"), moments, columns=("name",))
+TOGETHER = (VIEW, MOMENTS, replace(VIEW, name="refunds", names=("Order Refunded",)))
+
+
+def rows_of(group: Group, found: DataFrame) -> dict[str, list[tuple[Any, ...]]]:
+    rows: dict[str, list[tuple[Any, ...]]] = {view.name: [] for view in group.views.values()}
+    for workspace, start_ms, number, place, row in totals(group, found).collect():
+        rows[group.views[number].name].append((workspace, start_ms, place, row))
+    return {name: sorted(own) for name, own in rows.items()}
+
+
+@pytest.mark.parametrize("wanted", [TOGETHER, TOGETHER[::2], TOGETHER[1:2]])
+def test_views_of_one_query_have_the_rows_that_each_has_alone(spark: SparkSession, tmp_path: Path, wanted: Sequence[View]) -> None:
+    """Also once some of the views that began together are no longer defined."""
+    names = ("Order Completed", "Order Refunded", "Page Opened")
+    sent = [
+        order(
+            {"products": [{"product_id": f"p{number % 3}", "price": number}, {"product_id": "q"}]},
+            name=name,
+            at_ms=at_ms,
+            products=known,
+        )
+        for number, name in enumerate(names * 4)
+        for at_ms in (NOON_MS, NOON_MS + number * HOUR_MS)
+        for known in ([], [{"product_id": "q", "price": 4.25}])
+    ]
+    found, directory = frame(spark, *sent), LocalDirectory(tmp_path)
+    types = {view.name: types_of(view, found) for view in TOGETHER}
+
+    def groups(views: Sequence[View]) -> list[Group]:
+        return Checkpoints(directory, "f1-s1-l0").groups(views, lambda view: types[view.name])
+
+    assert types["moments"] == ("decimal(18,3)", "decimal(18,3)")
+    [whole], [group] = groups(TOGETHER), groups(wanted)
+    assert (group.directory, group.columns) == (whole.directory, ("decimal(24,6)", "decimal(18,3)", "decimal(18,3)"))
+    alone = {view.name: Group(f"{view.name}-v1-f1-s1-l0", {0: view}, (), {0: ()}) for view in wanted}
+    expected = {name: rows_of(one, found)[name] for name, one in alone.items()}
+    assert rows_of(group, found) == expected
+    assert all(len(rows) > 2 for rows in expected.values())
+
+
+def test_lines_without_a_dimension_or_a_measure_are_refused(spark: SparkSession) -> None:
+    for view, lacking in (
+        (replace(MOMENTS, dimensions=("event", "region")), "region"),
+        (replace(MOMENTS, measures=("event",)), "event"),
+        (replace(MOMENTS, lines=lambda: functions.col("name")), "event, events, seconds"),
+    ):
+        with pytest.raises(ValueError, match=f"the lines of the view moments lack {lacking} "):
+            types_of(view, frame(spark))
 
 
 @pytest.mark.long
@@ -203,7 +268,7 @@ def test_a_real_purchase_history_gives_what_pandas_gives(spark: SparkSession) ->
     }
     events_of_all = spark.createDataFrame(pa.Table.from_pydict(columns, to_arrow_schema(EVENTS)))
     found = {}
-    for row in totals(VIEW, events_of_all).collect():
+    for row in totals(ALONE, events_of_all).collect():
         content = json.loads(row["row"])
         key = (row["window_start_ms"], content["product_id"], content["region"])
         found[key] = (Decimal(content["revenue"]), Decimal(content["quantity"]))

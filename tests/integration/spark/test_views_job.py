@@ -1,6 +1,7 @@
 """The job `views` as a process, on a real broker, registry and Cassandra; what it wrote is asked for as the API does."""
 
 from collections.abc import Iterator
+from functools import partial
 from pathlib import Path
 
 import httpx
@@ -59,6 +60,55 @@ def test_the_life_of_a_view(instance: ViewsInstance) -> None:
         assert 'starling_spark_query_state_rows{query="sales_by_product_region"} 5.0' in metrics
         assert service.stop() == 0
     _its_runs_are_reported(instance)
+
+
+MORE_VIEWS = "tests.integration.spark.more_views"
+
+
+@pytest.mark.long
+def test_views_share_a_query_and_one_that_is_added_later_has_its_own(instance: ViewsInstance) -> None:
+    noon, products = "2023-11-15T12:00:00.000Z", [{"product_id": "p", "price": 0.1}, {"product_id": "q", "price": 2}]
+    instance.order(NOON_MS, {"product_id": "p", "revenue": 10, "quantity": 2})
+    instance.order(NOON_MS + 1, {"products": products}, partition=1, region="CA")
+    instance.order(NOON_MS, {"product_id": "poison", "revenue": 3, "quantity": 1})
+    poisoned = partial(instance.running, module=MORE_VIEWS, MORE_VIEWS="regions", STARLING_FAILPOINT="raise_in_rows:poison")
+    with poisoned(ready=False) as failing:
+        assert eventually(failing.process.poll, PATIENCE_SECONDS) not in {None, 0}
+    with poisoned() as service:
+        instance.settle(service)
+        sold = {(noon, "p", "Berlin"): (10, 2), (noon, "p", "CA"): (0.1, 1), (noon, "q", "CA"): (2, 1)}
+        assert instance.asked() == (sold, "2023-11-15T12:00:00.000Z")
+        assert _by_region(instance) == {("Berlin", 1, 10), ("CA", 1, 0)}
+        assert instance.items("regions")[1] == "2023-11-15T12:00:00.000Z"
+        assert instance.letters() == {("poison", "from-a-header")}
+        service.process.kill()
+    [together] = _checkpoints(instance)
+    instance.order(NOON_MS + 2, {"product_id": "q", "revenue": 7}, region="CA")
+    with instance.running(MORE_VIEWS="regions,names", module=MORE_VIEWS) as service:
+        instance.settle(service)
+        assert instance.asked()[0] == sold | {(noon, "q", "CA"): (9, 2)}
+        assert _by_region(instance) == {("Berlin", 1, 10), ("CA", 2, 7)}
+        # That view is not computed by the query that has left the record out.
+        assert [(one["event"], one["events"]) for one in instance.items("names")[0]] == [("Order Completed", 4)]
+        metrics = httpx.get(f"{service.url}/metrics", trust_env=False).text
+        assert 'starling_spark_query_state_rows{query="regions+sales_by_product_region"} 5.0' in metrics
+        assert 'starling_views_rows_total{view="regions"} 1.0' in metrics
+        assert service.stop() == 0
+    assert sorted(name.partition("-v1-")[0] for name in _checkpoints(instance)) == ["names", together]
+    instance.order(NOON_MS + 3, {"product_id": "q", "revenue": 1}, region="CA")
+    with instance.running() as service:
+        instance.settle(service)
+        assert instance.asked()[0] == sold | {(noon, "q", "CA"): (10, 3)}
+        assert service.stop() == 0
+
+
+def _by_region(instance: ViewsInstance) -> set[tuple[str, float, float]]:
+    return {(one["region"], one["orders"], one["revenue"]) for one in instance.items("regions")[0]}
+
+
+def _checkpoints(instance: ViewsInstance) -> list[str]:
+    directories = (instance.directory / "checkpoints" / "views").iterdir()
+    return [path.name for path in directories if not path.name.startswith("refusals-")]
 
 
 def _its_runs_are_reported(instance: ViewsInstance) -> None:

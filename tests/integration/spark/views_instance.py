@@ -61,7 +61,7 @@ class ViewsInstance:
             future.result()
 
     @contextmanager
-    def running(self, *, ready: bool = True, **more: str) -> Iterator[Service]:
+    def running(self, *, ready: bool = True, module: str = "starling_spark.jobs.views", **more: str) -> Iterator[Service]:
         environment = {
             **self.stack.environment(),
             "STARLING_CASSANDRA__KEYSPACE": self.cassandra.keyspace,
@@ -76,7 +76,7 @@ class ViewsInstance:
             "TZ": "Asia/Tokyo",
             **more,
         }
-        with running("starling_spark.jobs.views", environment, self.directory / "views.log", ready=False) as service:
+        with running(module, environment, self.directory / "views.log", ready=False) as service:
             if ready:
                 eventually(lambda: is_ready(service), PATIENCE_SECONDS)
             yield service
@@ -134,16 +134,20 @@ class ViewsInstance:
         return found
 
     def asked(self) -> tuple[Rows, str | None]:
-        """All rows of the workspace and `as_of`, as the API gives them."""
+        """All rows of the sales of the workspace and `as_of`, as the API gives them."""
+        items, as_of = self.items("sales_by_product_region")
+        return {(one["window_start"], one["product_id"], one["region"]): (one["revenue"], one["quantity"]) for one in items}, as_of
+
+    def items(self, view: str) -> tuple[list[dict[str, Any]], str | None]:
+        """All rows of a view of the workspace and `as_of`, as the API gives them."""
         database = Database(self.cassandra)
-        views, rows, cursor = MaterialisedViews(CassandraViews(database)), {}, None
+        views, items, cursor = MaterialisedViews(CassandraViews(database)), list[dict[str, Any]](), None
         try:
             while True:
-                page = views.page("w", "sales_by_product_region", ViewRequest(None, None, {}), PageOf(1000, cursor))
-                for one in page["items"]:
-                    rows[one["window_start"], one["product_id"], one["region"]] = (one["revenue"], one["quantity"])
+                page = views.page("w", view, ViewRequest(None, None, {}), PageOf(1000, cursor))
+                items += page["items"]
                 cursor = page["next_cursor"]
                 if cursor is None:
-                    return rows, page["as_of"]
+                    return items, page["as_of"]
         finally:
             database.close()

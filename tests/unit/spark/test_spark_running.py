@@ -2,7 +2,6 @@
 
 import json
 from collections.abc import Mapping, Sequence
-from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 
@@ -11,7 +10,6 @@ from confluent_kafka import KafkaError, KafkaException
 from prometheus_client import CollectorRegistry, generate_latest
 
 from starling_common.telemetry.metrics import Metrics
-from starling_spark.directories import LocalDirectory
 from starling_spark.jobs.profiles.query.positions import GroupPositions
 from starling_spark.jobs.views.job import batch_completed, observed_times
 from starling_spark.kafka.groups import end_offsets
@@ -166,15 +164,18 @@ class MemoryViewStore:
         self.published += 1
 
 
-def test_a_new_version_takes_over_when_it_has_caught_up(tmp_path: Path) -> None:
-    store, root, own, old = MemoryViewStore(), LocalDirectory(tmp_path), "sales-v2-f1-s2", "sales-v1-f1-s2"
-    for name in (own, old, "sales_by_day-v1-f1-s2"):
-        (root / name).make()
-    history = {("t", 0): 5, ("t", 1): 8}
-    batch_completed(history, store, root, own, progress())  # type: ignore[arg-type]
-    assert (store.times, store.published, (root / old).exists()) == ({0: 17}, 0, True)
-    batch_completed(history, store, root, own, progress(sources=[{"endOffset": {"t": {"0": 5, "1": 8}}}]))  # type: ignore[arg-type]
-    assert (store.published, root.names()) == (1, [own, "sales_by_day-v1-f1-s2"])
+def test_new_versions_take_over_when_their_query_has_caught_up() -> None:
+    stores, history, published = [MemoryViewStore(), MemoryViewStore()], {("t", 0): 5, ("t", 1): 8}, list[int]()
+
+    def completed(progress: str) -> None:
+        batch_completed(history, stores, lambda: published.append(stores[-1].published), progress)  # type: ignore[arg-type]
+
+    completed(progress())
+    assert [(store.times, store.published) for store in stores] == [({0: 17}, 0)] * 2
+    assert published == []
+    completed(progress(sources=[{"endOffset": {"t": {"0": 5, "1": 8}}}]))
+    assert [store.published for store in stores] == [1, 1]
+    assert published == [1]
 
 
 def test_partitions_without_a_record_have_no_time() -> None:

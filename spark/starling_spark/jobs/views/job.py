@@ -1,8 +1,8 @@
-"""Edge: the streaming queries of the job: one for each view, and one for the dead letters of each topic."""
+"""Edge: the streaming queries of the job: one for each group of views, and one for the dead letters of each topic."""
 
 import json
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from functools import partial
 
 from pyspark.sql import DataFrame, SparkSession, functions
@@ -18,10 +18,11 @@ from starling_common.time.instants import wall_clock_micros
 from starling_common.values import record_key
 from starling_spark.directories import Directory, directory_at
 from starling_spark.failpoints import raising
+from starling_spark.jobs.views.groups import Checkpoints, Group
 from starling_spark.jobs.views.poison import FailedRecords, Spans, found_by_bisection, unfinished
 from starling_spark.jobs.views.settings import ViewsSettings
 from starling_spark.jobs.views.store import RefusedRow, ViewStore, upsert
-from starling_spark.jobs.views.transform import TIMES, counted, events, reading_of, timed, totals, without
+from starling_spark.jobs.views.transform import TIMES, events, lines, reading_of, timed, totals, types_of, without
 from starling_spark.jobs.views.unreadable import unreadable
 from starling_spark.jobs.views.view import View
 from starling_spark.kafka.codec import NO_ID, Wire
@@ -51,52 +52,76 @@ class ViewsContext:
     metrics: Metrics
 
 
-def start_view(
-    context: ViewsContext, view: View, store: ViewStore, wrote: Callable[[Mapping[str, int]], None] = lambda _: None
+def checkpoints_of(context: ViewsContext) -> Checkpoints:
+    """Return the checkpoints of the views under the settings of the job."""
+    settings = context.settings
+    ending = f"f{_FORMAT}-s{settings.spark_state_partitions}-l{settings.views_lateness_days or 0}"
+    return Checkpoints(_directory(context), ending)
+
+
+def groups_of(context: ViewsContext, checkpoints: Checkpoints, views: Sequence[View]) -> list[Group]:
+    """Return the groups of views that share a query. Raises: ValueError for a view whose lines lack a column."""
+
+    def types(view: View) -> tuple[str, ...]:
+        fields = _reading(context, [view]).fields
+        return types_of(view, context.spark.createDataFrame([], fields))
+
+    return checkpoints.groups(views, types)
+
+
+def start_group(
+    context: ViewsContext,
+    group: Group,
+    checkpoints: Checkpoints,
+    stores: Sequence[ViewStore],
+    wrote: Callable[[Mapping[str, int]], None] = lambda _: None,
 ) -> Running:
-    """Start a view's query from its checkpoint, or from the earliest offset without one. `wrote`: takes the rows of each batch."""
-    settings, topic, days = context.settings, context.settings.views_topic_prefix + view.topic, context.settings.views_lateness_days
-    reading = reading_of(view, Reading.plain(context.wire, topic))
-    directory = _checkpoints(context) / f"{view.name}-v{view.version}-f{_FORMAT}-s{settings.spark_state_partitions}-l{days or 0}"
-    view = replace(view, rows=partial(_rows, view.rows))
+    """Start the query of views from its checkpoint, or from the earliest offset without one.
+
+    `stores`: of the views; `wrote`: takes the rows of each batch by view.
+    """
+    settings, topic, views = context.settings, context.settings.views_topic_prefix + group.topic, list(group.views.values())
+    reading, days = _reading(context, views), settings.views_lateness_days
+    directory = _directory(context) / group.directory
     failed = FailedRecords(directory)
-    _refuse_failing(context, view, reading, directory, failed)
-    found = events(without(_records(context, topic), failed.places()), view, reading)
+    _refuse_failing(context, group, reading, directory, failed)
+    found = events(without(_records(context, topic), failed.places()), views, reading)
     time_ms = functions.col("timestamp_ms") if settings.clock is Clock.WALL else functions.unix_millis("event_time")
-    rows = totals(view, timed(found, time_ms, context.partitions), None if days is None else f"{days} days")
+    rows = totals(group, _armed(timed(found, time_ms, context.partitions)), None if days is None else f"{days} days")
     last_micros = 0
 
     def write(changed: DataFrame, _batch: int) -> None:
         nonlocal last_micros
         last_micros = max(wall_clock_micros(), last_micros + 1)
-        written = upsert(changed, view, settings.cassandra, last_micros)
-        context.metrics.counter("starling_views_rows_total").labels(view.name).inc(written.rows)
-        wrote({f"{settings.cassandra.keyspace}.view_rows": written.rows})
-        _bury(context, view, written.refused)
+        written = upsert(changed, group.views, settings.cassandra, last_micros)
+        for name, count in written.rows.items():
+            context.metrics.counter("starling_views_rows_total").labels(name).inc(count)
+        wrote(written.rows)
+        _bury(context, group, written.refused)
 
-    query = _start(rows, context, view.name, directory, write)
+    query = _start(rows, context, group.name, directory, write)
     history = {partition: end for partition, end in context.history.items() if partition[0] == topic}
-    return Running(
-        STAGE,
-        query,
-        QueryMetrics(context.metrics, view.name),
-        partial(batch_completed, history, store, _checkpoints(context), directory.name),
-    )
+    completed = partial(batch_completed, history, stores, partial(checkpoints.publish, group))
+    return Running(STAGE, query, QueryMetrics(context.metrics, group.name), completed)
 
 
-def _rows(rows: Callable[[DataFrame], DataFrame], found: DataFrame) -> DataFrame:
-    """Return the rows of a view, which raise for events with the text of the failpoint `rows`, if the process has one."""
+def _reading(context: ViewsContext, views: Sequence[View]) -> Reading:
+    return reading_of(views, Reading.plain(context.wire, context.settings.views_topic_prefix + views[0].topic))
+
+
+def _armed(found: DataFrame) -> DataFrame:
+    """Return events, which raise if they have the text of the failpoint `rows`, if the process has one."""
     armed = raising()
     if armed is None or armed.point != "rows":
-        return rows(found)
+        return found
     text = functions.to_json(functions.struct(*found.columns))
     failure = functions.raise_error(functions.lit("failpoint rows")).cast("string")
     workspace = functions.when(text.contains(armed.text.decode()), failure).otherwise(functions.col("workspace"))
-    return rows(found.withColumn("workspace", workspace))
+    return found.withColumn("workspace", workspace)
 
 
-def _refuse_failing(context: ViewsContext, view: View, reading: Reading, directory: Directory, failed: FailedRecords) -> None:
-    """Write dead letters for the records of an unfinished micro-batch at which the view raises again, and leave them out."""
+def _refuse_failing(context: ViewsContext, group: Group, reading: Reading, directory: Directory, failed: FailedRecords) -> None:
+    """Write dead letters for the records of an unfinished micro-batch at which a view raises again, and leave them out."""
     brokers, dead_letters_topic = context.settings.kafka.brokers, context.settings.views_dead_letters_topic
 
     def records(spans: Spans, *, headers: bool = False) -> DataFrame:
@@ -105,18 +130,19 @@ def _refuse_failing(context: ViewsContext, view: View, reading: Reading, directo
     spans = unfinished(directory, brokers)
     if not spans:
         return
+    views = group.views.values()
     found = list(
-        found_by_bisection(spans, lambda some: events(records(some), view, reading), lambda some: view.rows(counted(view, some)))
+        found_by_bisection(spans, lambda some: events(records(some), views, reading), lambda some: lines(group, _armed(some)))
     )
     for topic, number, offset, why in found:
-        log(__name__).error("poison_found", view=view.name, topic=topic, partition=number, offset=offset, message=why.message)
+        log(__name__).error("poison_found", view=group.name, topic=topic, partition=number, offset=offset, message=why.message)
         columns = {"code": why.code, "message": why.message, "schema_id": NO_ID}
         reason = functions.struct(*[functions.lit(value).alias(name) for name, value in columns.items()])
         letters = decoded(records({(topic, number): (offset, offset + 1)}, headers=True), reading).withColumn("refused", reason)
         published = publish(
             dead_letters(letters, STAGE, dead_letters_topic, context.wire), brokers, _PRODUCED_BY, _letters(context)
         )
-        count_refused(context.metrics, view.name, published.refused)
+        count_refused(context.metrics, group.name, published.refused)
     if found:
         failed.add([(topic, number, offset) for topic, number, offset, _ in found])
 
@@ -132,29 +158,29 @@ def start_refusals(context: ViewsContext, topic: str, views: Sequence[View]) -> 
         count_refused(context.metrics, "views-refusals", published.refused)
 
     name = f"refusals-{topic}"
-    query = _start(letters, context, name, _checkpoints(context) / name, write)
+    query = _start(letters, context, name, _directory(context) / name, write)
     return Running(STAGE, query, QueryMetrics(context.metrics, "views-refusals"))
 
 
-def _bury(context: ViewsContext, view: View, refused: Sequence[RefusedRow]) -> None:
+def _bury(context: ViewsContext, group: Group, refused: Sequence[RefusedRow]) -> None:
     """Write a dead letter for each row that Cassandra refuses. It has no record: many records are summed in one row."""
     if not refused:
         return
     topic = context.settings.views_dead_letters_topic
     rows = []
     for row in refused:
-        log(__name__).error("row_refused", view=view.name, **row._asdict())
+        log(__name__).error("row_refused", **row._asdict())
         source = SourceRecord(
             FOLD_ORIGIN, -1, -1, record_key(row.workspace, row.place), b"", (), max(0, row.window_start_ms) * 1000
         )
-        message = f"the database refuses a row of the view {view.name}: {row.error}: shorten the value of its dimensions"
+        message = f"the database refuses a row of the view {row.view}: {row.error}: shorten the value of its dimensions"
         now_ms = wall_clock_micros() // 1000
         value = context.wire.codec(topic).encode(dead_letter(STAGE, source, Refused(POISON, message), now_ms))
         rows.append((topic, -1, source.key, value, now_ms, letter_correlation_id(source), POISON))
     published = publish(
         context.spark.createDataFrame(rows, OUTPUT), context.settings.kafka.brokers, _PRODUCED_BY, _letters(context)
     )
-    count_refused(context.metrics, view.name, published.refused)
+    count_refused(context.metrics, group.name, published.refused)
 
 
 def _letters(context: ViewsContext) -> Letters:
@@ -167,23 +193,19 @@ def observed_times(progress: str) -> Mapping[int, int]:
     return {int(name[1:]): time for name, time in observed.items() if time is not None}
 
 
-def batch_completed(history: Ends, store: ViewStore, checkpoints: Directory, name: str, progress: str) -> None:
-    """Write the stream time of a completed micro-batch, and publish a new version when all history is computed.
+def batch_completed(history: Ends, stores: Sequence[ViewStore], published: Callable[[], None], progress: str) -> None:
+    """Write the stream time of a completed micro-batch, and publish new versions when all history is computed.
 
-    `history`: the ends of the view's topic when the job started; `name`: of the view's own checkpoint below `checkpoints`.
+    `history`: the ends of the views' topic when the job started; `stores`: of the views; `published`: called afterwards.
     """
-    store.write_times(observed_times(progress))
+    times = observed_times(progress)
+    for store in stores:
+        store.write_times(times)
     ends = end_offsets(progress)
     if all(ends.get(partition, 0) >= end for partition, end in history.items()):
-        store.publish_version()
-        _delete_other_checkpoints(checkpoints, name)
-
-
-def _delete_other_checkpoints(checkpoints: Directory, own: str) -> None:
-    view = own.split("-v", maxsplit=1)[0]
-    for name in checkpoints.names():
-        if name.startswith(f"{view}-v") and name != own:
-            (checkpoints / name).delete()
+        for store in stores:
+            store.publish_version()
+        published()
 
 
 def _records(context: ViewsContext, topic: str) -> DataFrame:
@@ -191,7 +213,7 @@ def _records(context: ViewsContext, topic: str) -> DataFrame:
     return kafka_records(context.spark, context.settings.kafka.brokers, [topic], limit, headers=False)
 
 
-def _checkpoints(context: ViewsContext) -> Directory:
+def _directory(context: ViewsContext) -> Directory:
     return directory_at(context.settings.checkpoint_dir, lambda: context.spark) / "views"
 
 

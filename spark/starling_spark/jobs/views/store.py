@@ -1,5 +1,6 @@
 """Adapter: rows of views to Cassandra, from the Python workers of Spark, and the entry of each view for the API."""
 
+from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from functools import cache
 from typing import Any, Final, NamedTuple
@@ -21,19 +22,24 @@ _ENTRY: Final = "INSERT INTO {ks}.view_catalogue (name, version, dimensions, mea
 _TIMES: Final = "SELECT source_partition, stream_time_ms FROM {ks}.view_progress WHERE name = ? AND version = ?"
 _TIME: Final = "INSERT INTO {ks}.view_progress (name, version, source_partition, stream_time_ms) VALUES (?, ?, ?, ?)"
 _REFUSED: Final = types.StructType(
-    [types.StructField(name, types.StringType()) for name in ("workspace", "place", "error")]
+    [types.StructField(name, types.StringType()) for name in ("view", "workspace", "place", "error")]
     + [types.StructField("window_start_ms", types.LongType())]
 )
 _COUNT: Final = types.StructType(
-    [types.StructField("rows", types.LongType()), types.StructField("refused", types.ArrayType(_REFUSED))]
+    [
+        types.StructField("view", types.StringType()),
+        types.StructField("rows", types.LongType()),
+        types.StructField("refused", types.ArrayType(_REFUSED)),
+    ]
 )
 _CHUNK_ROWS: Final = 1000
 _SHOWN_CHARACTERS: Final = 200
 
 
 class RefusedRow(NamedTuple):
-    """A row that Cassandra refuses, such as one with a key of more than 64 KB. `place` is shortened."""
+    """A row that Cassandra refuses, such as one with a key of more than 64 KB. `view`: its name. `place` is shortened."""
 
+    view: str
     workspace: str
     place: str
     error: str
@@ -41,41 +47,46 @@ class RefusedRow(NamedTuple):
 
 
 class Upserted(NamedTuple):
-    """The number of written rows, and the refused ones."""
+    """The number of written rows of each view, by its name, and the refused rows."""
 
-    rows: int
+    rows: Mapping[str, int]
     refused: tuple[RefusedRow, ...]
 
 
-def upsert(rows: DataFrame, view: View, cassandra: Cassandra, at_micros: int) -> Upserted:
+def upsert(rows: DataFrame, views: Mapping[int, View], cassandra: Cassandra, at_micros: int) -> Upserted:
     """Write the sums of windows, and return the number of rows after Cassandra has acknowledged them.
 
-    A row contains sums and not increments, so a repeated write is harmless. `at_micros` increases with each batch, so the write
-    of the later batch wins independent of the order of the workers.
+    A row contains sums and not increments, so a repeated write is harmless. `views`: by their number in the rows. `at_micros`
+    increases with each batch, so the write of the later batch wins independent of the order of the workers.
     Raises: the error of a failed task, such as DatabaseUnavailable; some rows may be written then.
     """
-    found = rows.mapInArrow(_writer(view.name, view.version, cassandra, at_micros), _COUNT).collect()
-    refused = tuple(RefusedRow(**one.asDict()) for row in found for one in row["refused"])
-    return Upserted(sum(row["rows"] for row in found), refused)
+    versions = {number: (view.name, view.version) for number, view in views.items()}
+    found = rows.mapInArrow(_writer(versions, cassandra, at_micros), _COUNT).collect()
+    counts = Counter[str]()
+    for one in found:
+        counts[one["view"]] += one["rows"]
+    return Upserted(counts, tuple(RefusedRow(**row.asDict()) for one in found for row in one["refused"]))
 
 
 def _writer(
-    view: str, version: int, cassandra: Cassandra, at_micros: int
+    versions: Mapping[int, tuple[str, int]], cassandra: Cassandra, at_micros: int
 ) -> Callable[[Iterable[pa.RecordBatch]], Iterator[pa.RecordBatch]]:
     def write(batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         database = _database(cassandra)
-        count = 0
+        count = Counter[str]()
         refused: list[RefusedRow] = []
         for batch in batches:
             rows = list(zip(*(column.to_pylist() for column in batch.columns), strict=True))
             # Windows are written first, so that every row can be found.
-            windows = {(workspace, view, version, start) for workspace, start, _, _ in rows}
+            windows = {(workspace, *versions[view], start) for workspace, start, view, _, _ in rows}
             database.write_each(_WINDOW, sorted(windows))
-            values = [(workspace, view, version, start, place, row, at_micros) for workspace, start, place, row in rows]
+            values = [(workspace, *versions[view], start, place, row, at_micros) for workspace, start, view, place, row in rows]
             for first in range(0, len(values), _CHUNK_ROWS):
                 refused += write_rows(database, values[first : first + _CHUNK_ROWS])
-            count += len(rows)
-        columns = {"rows": [count - len(refused)], "refused": [[one._asdict() for one in refused]]}
+            count.update(name for _, name, *_ in values)
+        count.subtract(one.view for one in refused)
+        of_view = {name: [one._asdict() for one in refused if one.view == name] for name in count}
+        columns = {"view": list(count), "rows": list(count.values()), "refused": list(of_view.values())}
         yield pa.RecordBatch.from_pydict(columns, to_arrow_schema(_COUNT))
 
     return write
@@ -88,8 +99,8 @@ def write_rows(database: Database, values: Sequence[tuple[Any, ...]]) -> list[Re
     except StatementRefused as cause:
         database.check([_ROW])  # raises if the table or a column is missing
         if len(values) == 1:
-            [(workspace, _, _, start, place, _, _)] = values
-            return [RefusedRow(workspace, place[:_SHOWN_CHARACTERS], str(cause.__cause__), start)]
+            [(workspace, view, _, start, place, _, _)] = values
+            return [RefusedRow(view, workspace, place[:_SHOWN_CHARACTERS], str(cause.__cause__), start)]
         half = len(values) // 2
         return write_rows(database, values[:half]) + write_rows(database, values[half:])
     return []

@@ -1,17 +1,18 @@
-"""Records of Kafka -> the rows of a view: DataFrame in, DataFrame out. No session, no broker, no database.
+"""Records of Kafka -> the rows of views: DataFrame in, DataFrame out. No session, no broker, no database.
 
 Spark computes windows and sums. The state has one row of sums for each key and window, as many as the view has rows. With a
 watermark Spark deletes old rows, and drops and counts later events.
 """
 
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
 from contextlib import suppress
-from typing import Any
+from typing import Any, NamedTuple
 
 import pyarrow as pa
 from pyspark.sql import Column, DataFrame, functions, types
 from pyspark.sql.pandas.types import to_arrow_schema
 
+from starling_spark.jobs.views.groups import Group
 from starling_spark.jobs.views.view import View
 from starling_spark.kafka.codec import Refusal, collect_rarely
 from starling_spark.kafka.columns import checked_micros, unit_micros
@@ -24,27 +25,36 @@ TIME, NAME = "event_time", "name"
 """Columns of the time and the name of an event."""
 
 
-def reading_of(view: View, reading: Reading) -> Reading:
-    """Return the columns that a view reads."""
-    if view.columns is None:
-        return reading
-    return reading.only({"workspace", TIME, *([NAME] if view.names else []), *view.columns})
+def names_of(views: Iterable[View]) -> frozenset[str]:
+    """Return the names of the events that count in any of these views, none if all count in one."""
+    own = [view.names for view in views]
+    return frozenset(name for names in own for name in names) if all(own) else frozenset()
 
 
-def events(records: DataFrame, view: View, reading: Reading) -> DataFrame:
-    """Return the events of a view, and rows with times alone.
+def reading_of(views: Iterable[View], reading: Reading) -> Reading:
+    """Return the columns that these views read."""
+    fields = {"workspace", TIME}
+    for view in views:
+        if view.columns is None:
+            return reading
+        fields.update([NAME] if view.names else [], view.columns)
+    return reading.only(fields)
+
+
+def events(records: DataFrame, views: Collection[View], reading: Reading) -> DataFrame:
+    """Return the events of views, and rows with times alone.
 
     Shape: in: records of Kafka; out: `partition`, `timestamp_ms`, and the columns of the reading. Events of other names and
            unreadable records are left out. For those of a batch there is a row for each partition with their highest times,
            whose other columns are null, so that stream time and watermark are those of all events. `counted` removes it.
     """
     out = types.StructType([*_PLACE, *reading.fields.fields])
-    return records.select("partition", "timestamp_ms", "value").mapInArrow(_chosen(view, reading, out), out)
+    return records.select("partition", "timestamp_ms", "value").mapInArrow(_chosen(names_of(views), reading, out), out)
 
 
-def counted(view: View, found: DataFrame) -> DataFrame:
+def counted(found: DataFrame) -> DataFrame:
     """Return the events without the rows that have times alone."""
-    return found.where(functions.col(NAME).isNotNull()) if view.names else found.where("workspace IS NOT NULL")
+    return found.where("workspace IS NOT NULL")
 
 
 class _Times:
@@ -70,12 +80,14 @@ class _Times:
         return pa.RecordBatch.from_pydict(columns, shape)
 
 
-def _chosen(view: View, reading: Reading, out: types.StructType) -> Callable[[Iterable[pa.RecordBatch]], Iterator[pa.RecordBatch]]:
+def _chosen(
+    names: frozenset[str], reading: Reading, out: types.StructType
+) -> Callable[[Iterable[pa.RecordBatch]], Iterator[pa.RecordBatch]]:
     def chosen(batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         collect_rarely()
         shape = to_arrow_schema(out)
         struct = pa.struct(list(shape)[len(_PLACE) :])
-        read, names, codec = row_reader(reading), frozenset(view.names), reading.wire.codec(reading.topic)
+        read, codec = row_reader(reading), reading.wire.codec(reading.topic)
         look = peek(codec, (TIME, NAME)) if names else None
         unit = unit_micros(codec.schema, TIME) if names else 0
         fields = reading.fields.fieldNames()
@@ -120,23 +132,110 @@ def timed(found: DataFrame, time_ms: Column, partitions: int) -> DataFrame:
     return found.observe(TIMES, *highest)
 
 
-def totals(view: View, found: DataFrame, lateness: str | None = None) -> DataFrame:
-    """Return the sums of each key and window; in a stream the changed ones. Shape: in `events`, out the rows to
-    upsert: `workspace`, `window_start_ms`, `place` (dimensions as a JSON array), `row` (dimensions and sums as a JSON object).
+def lines_of(view: View) -> Column:
+    """Return the lines of an event; null for one that the view does not count."""
+    return functions.when(functions.col(NAME).isin(*view.names), view.lines()) if view.names else view.lines()
+
+
+def types_of(view: View, found: DataFrame) -> tuple[str, ...]:
+    """Return the types of the measures. Raises: ValueError if the lines are not those of a view."""
+    lines = found.select(view.lines().alias("lines")).schema["lines"].dataType
+    shape = lines.elementType if isinstance(lines, types.ArrayType) else None
+    columns = {field.name: field.dataType for field in shape.fields} if isinstance(shape, types.StructType) else {}
+    missing = [name for name in view.dimensions if not isinstance(columns.get(name), types.StringType)]
+    missing += [name for name in view.measures if not isinstance(columns.get(name), types.DecimalType)]
+    if missing:
+        wanted = "dimensions as text and measures as decimals"
+        raise ValueError(f"the lines of the view {view.name} lack {', '.join(missing)} ({wanted}): {lines.simpleString()}")
+    return tuple(columns[measure].simpleString() for measure in view.measures)
+
+
+class _Plan(NamedTuple):
+    """How the rows of a group come about: its lines, their keys and sums in the state, and the columns of a row."""
+
+    lines: Column
+    keys: Sequence[str]
+    sums: Sequence[str]
+    view: Column
+    place: Column
+    row: Column
+
+
+def lines(group: Group, found: DataFrame) -> DataFrame:
+    """Return the lines of all views of a group. Shape: in `events`, out `workspace`, `event_time`, keys and sums."""
+    return counted(found).select("workspace", TIME, functions.inline(_plan(group).lines))
+
+
+def totals(group: Group, found: DataFrame, lateness: str | None = None) -> DataFrame:
+    """Return the sums of each key and window; in a stream the changed ones.
+
+    Shape: in `events`, out the rows to upsert: `workspace`, `window_start_ms`, `view` (its number in the group), `place`
+           (dimensions as a JSON array), `row` (dimensions and sums as a JSON object).
 
     `lateness`: maximum lateness relative to the newest event, such as `7 days`; None: unlimited. With a limit, one event with a
     date far in the future makes all others too late, so there is no limit by default.
     """
-    window = functions.window("event_time", f"{view.window_hours} hours").alias("window")
-    marked = found if lateness is None else found.withWatermark("event_time", lateness)
-    grouped = view.rows(counted(view, marked)).groupBy(window, "workspace", *view.dimensions)
-    summed = grouped.agg(*[functions.sum(measure).alias(measure) for measure in view.measures])
-    dimensions = [functions.col(name) for name in view.dimensions]
-    # As text, because a float would round an exact sum; the API returns a number.
-    sums = [functions.col(name).cast("string").alias(name) for name in view.measures]
+    plan = _plan(group)
+    marked = found if lateness is None else found.withWatermark(TIME, lateness)
+    window = functions.window(TIME, f"{next(iter(group.views.values())).window_hours} hours").alias("window")
+    grouped = lines(group, marked).groupBy(window, "workspace", *plan.keys)
+    summed = grouped.agg(*[functions.sum(name).alias(name) for name in plan.sums])
     return summed.select(
         "workspace",
         functions.unix_millis("window.start").alias("window_start_ms"),
-        functions.to_json(functions.array(*dimensions)).alias("place"),
-        functions.to_json(functions.struct(*dimensions, *sums)).alias("row"),
+        plan.view.alias("view"),
+        functions.to_json(plan.place).alias("place"),
+        plan.row.alias("row"),
     )
+
+
+def _plan(group: Group) -> _Plan:
+    return _together(group) if group.is_together else _alone(group)
+
+
+def _alone(group: Group) -> _Plan:
+    [(number, view)] = group.views.items()
+    dimensions = [functions.col(name) for name in view.dimensions]
+    row = _row(view, dimensions, view.measures)
+    return _Plan(lines_of(view), view.dimensions, view.measures, functions.lit(number), functions.array(*dimensions), row)
+
+
+def _together(group: Group) -> _Plan:
+    names = [f"sum_{number}" for number in range(len(group.columns))]
+
+    def numbered(number: int, view: View) -> Column:
+        measures = dict(zip(group.slots[number], view.measures, strict=True))
+
+        def line(one: Column) -> Column:
+            place = functions.array(*[one[dimension] for dimension in view.dimensions]).alias("place")
+            sums = [
+                (one[measures[slot]] if slot in measures else functions.lit(None)).cast(kind).alias(names[slot])
+                for slot, kind in enumerate(group.columns)
+            ]
+            return functions.struct(functions.lit(number).alias("view"), place, *sums)
+
+        return functions.coalesce(functions.transform(lines_of(view), line), functions.array())
+
+    def row(number: int, view: View) -> Column:
+        dimensions = [functions.col("place")[place] for place in range(len(view.dimensions))]
+        sums = [names[slot] for slot in group.slots[number]]
+        return functions.when(functions.col("view") == number, _row(view, dimensions, sums))
+
+    # Spark leaves sums that no row has out of the state, whose schema then differs from that of the checkpoint.
+    others = functions.to_json(functions.struct(*names))
+    return _Plan(
+        functions.concat(*[numbered(number, view) for number, view in group.views.items()]),
+        ("view", "place"),
+        names,
+        functions.col("view"),
+        functions.col("place"),
+        functions.coalesce(*[row(number, view) for number, view in group.views.items()], others),
+    )
+
+
+def _row(view: View, dimensions: Sequence[Column], sums: Sequence[str]) -> Column:
+    """Return a row as JSON. `sums`: the columns of the measures."""
+    named = [column.alias(name) for name, column in zip(view.dimensions, dimensions, strict=True)]
+    # As text, because a float would round an exact sum; the API returns a number.
+    texts = [functions.col(column).cast("string").alias(name) for name, column in zip(view.measures, sums, strict=True)]
+    return functions.to_json(functions.struct(*named, *texts))

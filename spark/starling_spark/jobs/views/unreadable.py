@@ -6,7 +6,7 @@ import pyarrow as pa
 from pyspark.sql import DataFrame, functions, types
 from pyspark.sql.pandas.types import to_arrow_schema
 
-from starling_spark.jobs.views.transform import NAME, TIME, reading_of
+from starling_spark.jobs.views.transform import NAME, TIME, names_of, reading_of
 from starling_spark.jobs.views.view import View
 from starling_spark.kafka.codec import collect_rarely
 from starling_spark.kafka.columns import is_instant, unit_micros
@@ -27,19 +27,13 @@ def unreadable(records: DataFrame, views: Sequence[View], reading: Reading) -> D
     return records.select(*_READ).mapInArrow(_chosen(views, reading), _OUT).select(topic, *_READ, headers, "refused")
 
 
-def names_of(views: Sequence[View]) -> frozenset[str]:
-    """Return the names of the events that count in any of these views, none if all count in one."""
-    return frozenset(name for view in views for name in view.names) if all(view.names for view in views) else frozenset()
-
-
 def _chosen(views: Sequence[View], reading: Reading) -> Callable[[Iterable[pa.RecordBatch]], Iterator[pa.RecordBatch]]:
     names = names_of(views)
-    columns = {field for view in views for field in reading_of(view, reading).fields.fieldNames()}
+    own = reading_of(views, reading)
 
     def chosen(batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         collect_rarely()
         shape = to_arrow_schema(_OUT)
-        own = reading.only(columns)
         struct = pa.struct(list(to_arrow_schema(own.fields)))
         read, codec = row_reader(own), reading.wire.codec(reading.topic)
         look = peek(codec, (TIME, NAME)) if names else None

@@ -3,7 +3,7 @@
 from collections.abc import Callable
 from dataclasses import dataclass
 
-from pyspark.sql import DataFrame
+from pyspark.sql import Column
 
 HOUR_MS = 3_600_000
 
@@ -12,10 +12,10 @@ HOUR_MS = 3_600_000
 class View:
     """Sums of `measures` by workspace, `dimensions` and window of event time.
 
-    `rows`: the fields of `record` as columns -> workspace, event_time, the dimensions as text and the measures as decimals,
-    which sum up to the same in any order. Windows are `window_hours` long and begin at midnight UTC.
+    `lines`: the lines of an event, an expression over the fields of `record`: an array of structs with the dimensions as text and
+    the measures as decimals, which sum up to the same in any order. Windows are `window_hours` long and begin at midnight UTC.
     An increment of `version`, for any change, computes the view again beside the old one and then replaces it.
-    `names`: of the events that count, () for all of them; `columns`: further fields that `rows` reads, None for all. What neither
+    `names`: of the events that count, () for all of them; `columns`: the fields that `lines` reads, None for all. What neither
     names is not decoded.
     """
 
@@ -26,7 +26,7 @@ class View:
     window_hours: int
     dimensions: tuple[str, ...]
     measures: tuple[str, ...]
-    rows: Callable[[DataFrame], DataFrame]
+    lines: Callable[[], Column]
     names: tuple[str, ...] = ()
     columns: tuple[str, ...] | None = None
 

@@ -1,5 +1,6 @@
 """Wiring: builds the job from its settings and starts it."""
 
+from collections.abc import Mapping
 from contextlib import ExitStack
 from functools import partial
 from threading import Event
@@ -11,14 +12,14 @@ from starling_common.telemetry.health import HealthServer
 from starling_common.telemetry.metrics import Metrics
 from starling_common.wire import Registry
 from starling_spark.jobs.views.catalogue import views
-from starling_spark.jobs.views.job import ViewsContext, start_refusals, start_view
+from starling_spark.jobs.views.job import ViewsContext, checkpoints_of, groups_of, start_group, start_refusals
 from starling_spark.jobs.views.settings import ViewsSettings
 from starling_spark.jobs.views.store import ViewStore
 from starling_spark.jobs.views.view import View
 from starling_spark.kafka.codec import Wire, topic_schemas
 from starling_spark.kafka.groups import GroupOffsets
 from starling_spark.lineage.datasets import Flow, cassandra_tables, kafka_topics
-from starling_spark.lineage.runs import JobName
+from starling_spark.lineage.runs import JobName, RunLineage
 from starling_spark.session.lineage import observed, opened_lineage
 from starling_spark.session.running import Follower
 from starling_spark.session.spark import open_session
@@ -49,14 +50,27 @@ def run_views(settings: ViewsSettings, stopping: Event) -> None:
         stack.callback(spark.stop)
         context = ViewsContext(spark, settings, wire, max(1 + number for _, number in history), history, metrics)
         lineage = stack.enter_context(opened_lineage(settings, metrics))
-        queries = []
-        for view in wanted:
-            job = JobName(f"views.{view.name}", is_streaming=True)
-            run = stack.enter_context(lineage.run(job, partial(_flow, settings, view), stopping.is_set))
-            queries.append(observed(start_view(context, view, ViewStore(database, view), run.wrote), run))
+        queries, checkpoints = [], checkpoints_of(context)
+        for together in groups_of(context, checkpoints, wanted):
+            runs = {
+                view.name: stack.enter_context(
+                    lineage.run(JobName(f"views.{view.name}", is_streaming=True), partial(_flow, settings, view), stopping.is_set)
+                )
+                for view in together.views.values()
+            }
+            stores = [ViewStore(database, view) for view in together.views.values()]
+            running = start_group(context, together, checkpoints, stores, partial(_report, settings, runs))
+            for run in runs.values():
+                running = observed(running, run)
+            queries.append(running)
         by_topic = {topic: [view for view in wanted if settings.views_topic_prefix + view.topic == topic] for topic in topics}
         queries += [start_refusals(context, topic, own) for topic, own in by_topic.items()]
         follower.follow(queries, stopping, settings.views_stop_seconds)
+
+
+def _report(settings: ViewsSettings, runs: Mapping[str, RunLineage], rows: Mapping[str, int]) -> None:
+    for view, count in rows.items():
+        runs[view].wrote({f"{settings.cassandra.keyspace}.view_rows": count})
 
 
 def _flow(settings: ViewsSettings, view: View) -> Flow:

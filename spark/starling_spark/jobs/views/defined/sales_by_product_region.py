@@ -5,7 +5,7 @@ normalizer when the order was received. A repeated computation therefore gives t
 not move former sales.
 """
 
-from pyspark.sql import Column, DataFrame, functions
+from pyspark.sql import Column, functions
 
 from starling_common.kafka.topics import BEHAVIOUR
 from starling_spark.jobs.views.view import View
@@ -16,35 +16,20 @@ _LINE = "product_id STRING, quantity STRING, price STRING, revenue STRING"
 
 _MONEY = "DECIMAL(24,6)"
 """Exact, so that sums do not depend on the order of events; a value that does not fit is not a price."""
+_QUANTITY = "DECIMAL(9,3)"
 
 
-def sales(events: DataFrame) -> DataFrame:
+def sales() -> Column:
     """Return the order lines: those under `products`, or the order itself when it has one product.
 
     A line's revenue is its `revenue`, otherwise price times quantity. A missing price is the catalog's, a missing quantity is
     1. A line without a product or a revenue is dropped.
     """
-    orders = events.where(functions.col("name") == _ORDER).select(
-        "workspace",
-        "event_time",
-        _region(functions.col("traits")).alias("region"),
-        functions.col("products").alias("known"),
-        functions.explode(_texts(functions.col("properties"))).alias("text"),
-    )
-    lines = orders.withColumn("line", functions.from_json("text", _LINE))
-    quantity = functions.coalesce(functions.expr("try_cast(line.quantity AS DECIMAL(9,3))"), functions.lit(1).cast("DECIMAL(9,3)"))
-    return (
-        lines.withColumns({"price": _price(), "quantity": quantity})
-        .select(
-            "workspace",
-            "event_time",
-            functions.col("line.product_id").alias("product_id"),
-            "region",
-            functions.coalesce(_money("line.revenue"), _money("try_multiply(price, quantity)")).alias("revenue"),
-            functions.col("quantity").cast("DECIMAL(18,3)").alias("quantity"),
-        )
-        .where("product_id IS NOT NULL AND revenue IS NOT NULL")
-    )
+    sent = functions.transform(_texts(functions.col("properties")), lambda text: functions.from_json(text, _LINE))
+    # An array of one region, so that it is computed once for all lines.
+    regions = functions.array(_region(functions.col("traits")))
+    lines = functions.transform(regions, lambda region: functions.transform(sent, lambda line: _sold(line, region)))
+    return functions.filter(functions.flatten(lines), lambda line: line["product_id"].isNotNull() & line["revenue"].isNotNull())
 
 
 def _texts(properties: Column) -> Column:
@@ -57,16 +42,24 @@ def _region(traits: Column) -> Column:
     # The field name differs between address forms; some profiles have it at the top level.
     paths = ("$.address.region", "$.address.state", "$.region", "$.state")
     found = [functions.nullif(functions.get_json_object(traits, path), functions.lit("")) for path in paths]
-    return functions.coalesce(*found, functions.lit(_UNKNOWN))
+    return functions.coalesce(*found)
 
 
-def _price() -> Column:
-    known = functions.expr(f"try_cast(get(filter(known, one -> one.product_id = line.product_id), 0).price AS {_MONEY})")
-    return functions.coalesce(_money("line.price"), known)
-
-
-def _money(text: str) -> Column:
-    return functions.expr(f"try_cast({text} AS {_MONEY})")
+def _sold(line: Column, region: Column) -> Column:
+    """Return what a line of an order adds; product or revenue may be null."""
+    product = line["product_id"]
+    quantity = functions.coalesce(line["quantity"].try_cast(_QUANTITY), functions.lit(1).cast(_QUANTITY))
+    entry = functions.get(functions.filter(functions.col("products"), lambda one: one["product_id"] == product), functions.lit(0))
+    price = functions.coalesce(line["price"].try_cast(_MONEY), entry["price"].try_cast(_MONEY))
+    return functions.struct(
+        product.alias("product_id"),
+        # Here, so that Spark knows that it is not null, as in the state of former releases.
+        functions.coalesce(region, functions.lit(_UNKNOWN)).alias("region"),
+        functions.coalesce(line["revenue"].try_cast(_MONEY), functions.try_multiply(price, quantity).try_cast(_MONEY)).alias(
+            "revenue"
+        ),
+        quantity.cast("DECIMAL(18,3)").alias("quantity"),
+    )
 
 
 VIEW = View(
@@ -77,7 +70,7 @@ VIEW = View(
     window_hours=6,
     dimensions=("product_id", "region"),
     measures=("revenue", "quantity"),
-    rows=sales,
+    lines=sales,
     names=(_ORDER,),
     columns=("traits", "properties", "products"),
 )
