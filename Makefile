@@ -56,7 +56,7 @@ kube-score: ## kube-score, by which a test grades the chart; built from its Go m
 k8s-tools: ## etcd and Kubernetes without containers, for test-k8s; built from their Go modules into ~/.cache/starling/tools, once: ten minutes
 	@tools/k8s_tools.sh >/dev/null
 
-test-k8s: setup helm k8s-tools ## the chart on a real Kubernetes API server: every file of ci/ by Helm 3 and 4, a release that runs as processes with the demo on it, Spark executors in pods, a backfill that the API starts, spark-submit in cluster mode, the commands of docs/how-to/run-on-kubernetes.md, and the scaler: minutes
+test-k8s: setup helm k8s-tools ## the chart on a real Kubernetes API server: every file of ci/ by Helm 3 and 4, a release that runs as processes with the demo on it, Spark executors in pods, a backfill, imports and runs in SQL that the API starts, spark-submit in cluster mode, the commands of docs/how-to/run-on-kubernetes.md, and the scaler: minutes
 	@$(PYTHON) -m pytest -o faulthandler_timeout=0 tests/kubernetes/installation.py tests/kubernetes/running.py tests/kubernetes/executors.py tests/kubernetes/submission.py tests/kubernetes/guide.py tests/kubernetes/scaling.py
 
 s3-server: ## an S3 server, for test-spark-cluster; built from its Go module into ~/.cache/starling/tools, once: minutes

@@ -8,7 +8,8 @@ specification. `kubectl logs` and `exec` work.
 The differences from a real node, because all pods share the network and the files of one machine:
 
 - `tini -- python` is the interpreter of the tests, with all packages of the repository. Java and the jars are those of the stack.
-- 0.0.0.0 in a variable becomes the address of the pod, and `service:port` that of the Service: there is no cluster DNS.
+- 0.0.0.0 in a variable becomes the address of the pod, and `service:port` or `service.namespace:port` that of the Service: there
+  is no cluster DNS.
 - A path below a mounted volume becomes a directory: one for each claim, one for each pod and other volume. Secrets are files there.
 - A token of a service account is not at the path that all clients know. The scaler and the drivers of Spark get a kubeconfig with
   it. The preStop hook of a worker runs in the kubelet, with the token of the worker's pod.
@@ -454,7 +455,7 @@ class ProcessKubelet:
         mounts = self.directories(pod)
         found = self.api.items(f"/api/v1/namespaces/{pod.namespace}/services")
         services = sorted((one["metadata"]["name"] for one in found), key=len, reverse=True)
-        named = re.compile(rf"\b({'|'.join(map(re.escape, services))}):(\d+)\b")
+        named = re.compile(rf"\b({'|'.join(map(re.escape, services))})(?:\.{re.escape(pod.namespace)})?:(\d+)\b")
 
         def adapt(value: str) -> str:
             for path, directory in mounts.items():
