@@ -3,6 +3,7 @@
 import os
 import uuid
 from collections import Counter
+from string import ascii_lowercase
 from typing import Any
 
 import pyarrow as pa
@@ -92,8 +93,10 @@ def test_without_a_topic_the_job_fails_and_refuses_nothing(stack: Stack, workspa
 
 @pytest.mark.long
 def test_a_row_that_cassandra_refuses_is_returned_and_all_others_are_written(stack: Stack, workspace: str) -> None:
-    places = [f"place-{number}" for number in range(20)]
-    values = [(workspace, "spent", 1, 0, place, "{}", 1) for place in places]
+    # More than a batch has, by number and by length.
+    long = [letter * 60_000 for letter in ascii_lowercase]
+    expected = {(number % 2, f"place-{number}") for number in range(450)} | {(0, place) for place in long}
+    values = [(workspace, "spent", 1, start_ms, place, "{}", 1) for start_ms, place in sorted(expected)]
     values.insert(7, (workspace, "spent", 1, 0, "p" * 70_000, "{}", 1))
     with own_keyspace(stack.cassandra) as cassandra:
         database = Database(cassandra)
@@ -101,11 +104,9 @@ def test_a_row_that_cassandra_refuses_is_returned_and_all_others_are_written(sta
             [refused] = write_rows(database, values)
             assert (refused.workspace, refused.place, refused.window_start_ms) == (workspace, "p" * 200, 0)
             assert "65535" in refused.error
-            found = database.read(
-                "SELECT place FROM {ks}.view_rows WHERE workspace = ? AND name = 'spent' AND version = 1 AND window_start_ms = 0",
-                (workspace,),
-            )
-            assert {row["place"] for row in found} == set(places)
+            statement = "SELECT window_start_ms, place FROM {ks}.view_rows WHERE workspace = ? AND name = 'spent' AND version = 1"
+            found = database.read_each(statement + " AND window_start_ms = ?", [(workspace, start_ms) for start_ms in (0, 1)])
+            assert {(row["window_start_ms"], row["place"]) for rows in found for row in rows} == expected
             session = open_session(cassandra)
             session.execute(f"DROP TABLE {cassandra.keyspace}.view_rows", timeout=60)
             session.cluster.shutdown()

@@ -1,6 +1,6 @@
 """Adapter: rows of views to Cassandra, from the Python workers of Spark, and the entry of each view for the API."""
 
-from collections import Counter
+from collections import Counter, defaultdict
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from functools import cache
 from typing import Any, Final, NamedTuple
@@ -33,6 +33,8 @@ _COUNT: Final = types.StructType(
     ]
 )
 _CHUNK_ROWS: Final = 1000
+_BATCH_ROWS, _BATCH_CHARACTERS = 100, 1_000_000
+"""Of a batch: Cassandra refuses a mutation of more than 8 MiB."""
 _SHOWN_CHARACTERS: Final = 200
 
 
@@ -95,7 +97,7 @@ def _writer(
 def write_rows(database: Database, values: Sequence[tuple[Any, ...]]) -> list[RefusedRow]:
     """Write rows, by halves if Cassandra refuses them, and return the refused ones. Raises: DatabaseUnavailable."""
     try:
-        database.write_each(_ROW, values)
+        database.write_batches(list(_batches(values)))
     except StatementRefused as cause:
         database.check([_ROW])  # raises if the table or a column is missing
         if len(values) == 1:
@@ -104,6 +106,23 @@ def write_rows(database: Database, values: Sequence[tuple[Any, ...]]) -> list[Re
         half = len(values) // 2
         return write_rows(database, values[:half]) + write_rows(database, values[half:])
     return []
+
+
+def _batches(values: Sequence[tuple[Any, ...]]) -> Iterator[list[tuple[str, Sequence[Any]]]]:
+    """Yield batches of one window of a view each, which is a Cassandra partition, so that each is one mutation."""
+    windows: dict[tuple[Any, ...], list[tuple[Any, ...]]] = defaultdict(list)
+    for row in values:
+        windows[row[:4]].append(row)
+    for rows in windows.values():
+        batch: list[tuple[str, Sequence[Any]]] = []
+        characters = 0
+        for row in rows:
+            if batch and (len(batch) == _BATCH_ROWS or characters + len(row[4]) + len(row[5]) > _BATCH_CHARACTERS):
+                yield batch
+                batch, characters = [], 0
+            batch.append((_ROW, row))
+            characters += len(row[4]) + len(row[5])
+        yield batch
 
 
 @cache
