@@ -126,11 +126,12 @@ push-browser: setup ## a notification of the channel process, decrypted by a pus
 	@tests/clients/setup.sh
 	@$(PYTHON) -m pytest --timeout 600 tests/clients/push_browser.py
 
-faults-spark: setup ## kill -9 of the driver of every streaming job of Spark, 20 times each, under load, as often a driver that was replaced and goes on, and a broker away for 30 s: three quarters of an hour, and a minute or more for each driver that goes on
+faults-spark: setup ## kill -9 of the driver of every streaming job of Spark, 20 times each, under load, as often a driver that was replaced and goes on, a broker away for 30 s, and exports whose process or PostgreSQL fails: an hour and a quarter, and a minute or more for each driver that goes on
 	@$(PYTHON) -m tests.faults_spark.profiles $(FAULTS_PROFILES)
 	@$(PYTHON) -m tests.faults_spark.lake_and_views $(FAULTS_LAKE)
 	@$(PYTHON) -m tests.faults_spark.two_drivers
 	@$(PYTHON) -m tests.faults_spark.broker_away
+	@$(PYTHON) -m tests.faults_spark.sinks $(FAULTS_SINKS)
 
 faults-spark-cluster: setup s3-server ## executors, workers, Python workers, drivers, disks and hosts lost, object store, broker, registry and catalog away, slow or faulty, 20 times each, while traits are computed and the lake is written on a cluster: hours (FAULTS_CLUSTER="--count 1 --job lake"; "--together 4": several at once)
 	@$(PYTHON) -m tests.spark_cluster.faults $(FAULTS_CLUSTER)

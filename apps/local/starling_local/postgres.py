@@ -12,7 +12,6 @@ import tempfile
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Final
 
@@ -34,17 +33,59 @@ class PostgresError(NotPossible):
     """The server cannot be started. The text states the reason."""
 
 
-@dataclass(frozen=True, slots=True)
 class PostgresServer:
-    """A running server. `password`: of the superuser `starling`; `log`: the file with its messages."""
+    """A running server. `password`: of the superuser `starling`."""
 
-    port: int
-    password: str
-    log: Path
+    def __init__(self, home: Path, password: str, account: dict[str, Any]) -> None:
+        """Start it. `home`: has the programs and the data; `account`: options of the process. Raises: PostgresError."""
+        self.port = _free_port()
+        self.password = password
+        self.log = home / "log"
+        """The file with the messages of the server."""
+        self._home = home
+        self._account = account
+        self._process = self._started()
+
+    def restart(self) -> None:
+        """Kill the server with its processes, and start it again at the same port. Raises: PostgresError."""
+        os.killpg(self._process.pid, signal.SIGKILL)
+        self._process.wait()
+        self._process = self._started()
+
+    def stop(self) -> None:
+        """Stop the server without waiting for its clients."""
+        self._process.send_signal(signal.SIGINT)
+        wait_or_kill(self._process, _STOP_SECONDS)
 
     def uri(self, user: str = USER, database: str = DATABASE) -> str:
         """Return the address of a database, without a password."""
         return f"postgresql://{user}@{HOST}:{self.port}/{database}"
+
+    def _started(self) -> subprocess.Popen[bytes]:
+        settings = {
+            "listen_addresses": HOST, "port": self.port, "unix_socket_directories": "", "fsync": "off", "shared_buffers": "32MB",
+        }  # fmt: skip
+        options = [word for name, value in settings.items() for word in ("-c", f"{name}={value}")]
+        with self.log.open("ab") as out:
+            begin = out.tell()
+            server = subprocess.Popen(
+                [self._home / "programs" / "bin" / "postgres", "-D", self._home / "data", *options],
+                stdin=subprocess.DEVNULL,
+                stdout=out,
+                stderr=subprocess.STDOUT,
+                cwd=self._home,
+                process_group=0,
+                preexec_fn=end_with_parent,  # noqa: PLW1509 - as for the parts of the stack
+                **self._account,
+            )
+        deadline = time.monotonic() + _START_SECONDS
+        while b"ready to accept connections" not in self.log.read_bytes()[begin:]:
+            if server.poll() is not None or time.monotonic() > deadline:
+                server.kill()
+                server.wait()
+                raise PostgresError(f"PostgreSQL did not start: {self.log.read_text()[-2000:]}")
+            time.sleep(_POLL_SECONDS)
+        return server
 
 
 @contextmanager
@@ -60,7 +101,7 @@ def postgres(password: str) -> Iterator[PostgresServer]:
     installed = fetch(BUNDLES["postgres"], default_runtime_dir())
     with tempfile.TemporaryDirectory(prefix="starling-postgres-") as scratch:
         home, account = Path(scratch), _account()
-        programs, data, log = home / "programs", home / "data", home / "log"
+        programs, data = home / "programs", home / "data"
         # The other account may lack the right to enter the directory of the bundles.
         shutil.copytree(installed, programs, symlinks=True, ignore=shutil.ignore_patterns("*.a"))
         (home / "password").write_text(password)
@@ -68,12 +109,11 @@ def postgres(password: str) -> Iterator[PostgresServer]:
             for path in (home, home / "password"):
                 os.chown(path, account["user"], account["group"])
         _initialise(programs, data, home / "password", account)
-        server, port = _started(programs, data, log, account)
+        server = PostgresServer(home, password, account)
         try:
-            yield PostgresServer(port, password, log)
+            yield server
         finally:
-            server.send_signal(signal.SIGINT)  # PostgreSQL then ends without waiting for its clients
-            wait_or_kill(server, _STOP_SECONDS)
+            server.stop()
 
 
 def _account() -> dict[str, Any]:
@@ -97,31 +137,6 @@ def _initialise(programs: Path, data: Path, password: Path, account: dict[str, A
     done = subprocess.run([*command, *more], cwd=data.parent, capture_output=True, text=True, check=False, **account)
     if done.returncode != 0:
         raise PostgresError(f"initdb failed: {done.stderr.strip()}")
-
-
-def _started(programs: Path, data: Path, log: Path, account: dict[str, Any]) -> tuple[subprocess.Popen[bytes], int]:
-    port = _free_port()
-    settings = {"listen_addresses": HOST, "port": port, "unix_socket_directories": "", "fsync": "off", "shared_buffers": "32MB"}
-    options = [word for name, value in settings.items() for word in ("-c", f"{name}={value}")]
-    with log.open("ab") as out:
-        server = subprocess.Popen(
-            [programs / "bin" / "postgres", "-D", data, *options],
-            stdin=subprocess.DEVNULL,
-            stdout=out,
-            stderr=subprocess.STDOUT,
-            cwd=data.parent,
-            process_group=0,
-            preexec_fn=end_with_parent,  # noqa: PLW1509 - as for the parts of the stack
-            **account,
-        )
-    deadline = time.monotonic() + _START_SECONDS
-    while b"ready to accept connections" not in log.read_bytes():
-        if server.poll() is not None or time.monotonic() > deadline:
-            server.kill()
-            server.wait()
-            raise PostgresError(f"PostgreSQL did not start: {log.read_text()[-2000:]}")
-        time.sleep(_POLL_SECONDS)
-    return server, port
 
 
 def _free_port() -> int:

@@ -1,8 +1,11 @@
 """Adapter: the sink PostgreSQL: COPY into a staging table, then one INSERT … ON CONFLICT … DO UPDATE a batch."""
 
+import os
+import socket
 from collections.abc import Iterable, Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass
+from threading import Event, Timer
 from typing import Any, Final
 
 import psycopg
@@ -24,6 +27,8 @@ from starling_spark.sinks.port import (
 
 BATCH_ROWS: Final = 5_000
 _CONNECT_SECONDS: Final = 10
+_ANSWER_SECONDS: Final = 120.0
+"""Longest time of the checks, and of a batch. libpq itself waits for an answer without end, as long as the host acknowledges."""
 _ATTEMPTS: Final = 5
 _STAGING: Final = sql.Identifier("starling_staging")
 _TYPES: Final = {"string": "text", "int64": "bigint", "int32": "integer", "double": "double precision", "bool": "boolean"}
@@ -34,16 +39,19 @@ _AGAIN: Final = (errors.DeadlockDetected, errors.SerializationFailure)
 
 @dataclass(frozen=True, slots=True)
 class Postgres:
-    """One table. `uri`: without a password; `table`: with or without a schema; `secret`: the setting with the password."""
+    """One table. `uri`: without a password; `table`: with or without a schema; `secret`: the setting with the password;
+    `answer_seconds`: longest time of the checks, and of a batch.
+    """
 
     uri: str
     table: str
     password: SecretStr | None
     secret: str
+    answer_seconds: float = _ANSWER_SECONDS
 
     def check(self, shape: Shape) -> None:
         """Check the login, the table, its columns, its unique key and the rights."""
-        with self._connected() as connection:
+        with self._connected() as connection, self._answering(connection):
             self._check(connection, shape)
 
     def write(self, shape: Shape, _run: Run, batches: Iterable[pa.RecordBatch], most_rejected: int) -> Written:
@@ -81,7 +89,7 @@ class Postgres:
         """Load the rows in one transaction. Return None, or the error of at least one of the rows, of which then none is loaded."""
         for attempt in range(1, _ATTEMPTS + 1):
             try:
-                with connection.transaction(), connection.cursor() as cursor:
+                with self._answering(connection), connection.transaction(), connection.cursor() as cursor:
                     cursor.execute(statements.stage)
                     with cursor.copy(statements.copy) as copy:
                         for row in rows:
@@ -136,6 +144,29 @@ class Postgres:
                 raise SinkUnavailable(f"{self.uri}: {_text(error)}: start the server, or wait until it answers") from error
             except psycopg.Error as error:
                 raise SinkRefused(f"{self.table}: {_text(error)}: correct the table, or grant the user its rights") from error
+
+    @contextmanager
+    def _answering(self, connection: psycopg.Connection[Any]) -> Iterator[None]:
+        """Raises: SinkUnavailable if the block takes longer than `answer_seconds`; the connection is then closed."""
+        is_late = Event()
+
+        def end() -> None:
+            is_late.set()
+            with suppress(OSError), socket.socket(fileno=os.dup(connection.fileno())) as found:
+                found.shutdown(socket.SHUT_RDWR)
+
+        timer = Timer(self.answer_seconds, end)
+        timer.daemon = True
+        timer.start()
+        try:
+            yield
+        except psycopg.OperationalError as error:
+            if is_late.is_set():
+                reason = f"no answer for {self.answer_seconds:.0f} s: end what locks the table, or restart the server"
+                raise SinkUnavailable(f"{self.uri}: {reason}") from error
+            raise
+        finally:
+            timer.cancel()
 
     def _not_connected(self, text: str) -> Exception:
         if "password" in text:

@@ -27,6 +27,7 @@ from starling_spark.sinks import kafka_topic
 from starling_spark.sinks.catalogue import BadDestination, Destination, sink_of
 from starling_spark.sinks.directory import MANIFEST, opened
 from starling_spark.sinks.port import Run, Sink, SinkRefused, SinkUnavailable
+from starling_spark.sinks.postgres import Postgres
 from tests.conftest import Stack
 from tests.contract.sinks.sink_contract import SHAPE, SinkContract, batch, row, write
 
@@ -295,6 +296,18 @@ def test_a_connection_that_ends_in_mid_run_is_one_clear_error_and_the_run_can_be
         table.sink.write(SHAPE, Run("members", 1), batches(), 10)
     assert table.rows() == rows[:10]
     write(table.sink, 1, rows)
+    assert table.rows() == rows
+
+
+def test_a_table_that_another_connection_locks_is_one_clear_error_and_the_run_can_be_repeated(server: PostgresServer) -> None:
+    table, rows = Table(server), [row("ann", 1), row("bob", 1)]
+    sink = Postgres(server.uri(), table.name, SecretStr(PASSWORD), SECRET, answer_seconds=1.0)
+    reason = r"/postgres: no answer for 1 s: end what locks the table, or restart the server$"
+    with psycopg.connect(server.uri(), password=PASSWORD) as other:
+        other.execute(f"LOCK TABLE {table.name} IN ACCESS EXCLUSIVE MODE")
+        with pytest.raises(SinkUnavailable, match=reason):
+            write(sink, 1, rows)
+    write(sink, 1, rows)
     assert table.rows() == rows
 
 
