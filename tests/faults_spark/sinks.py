@@ -84,16 +84,21 @@ def killed(load: Load) -> None:
 
 
 def suspended(load: Load) -> None:
-    """The process of the run is suspended. Another one writes newer changes, and then it goes on."""
+    """The process of the run is suspended. Another writer takes newer changes to the table, and then it goes on.
+
+    The other one is in this process: a second process does not start while the lake is in a directory.
+    """
     job = load.process()
     time.sleep(load.dice.uniform(RUN_SECONDS / 2, RUN_SECONDS))  # sleep: a random instant of the run
     job.send_signal(signal.SIGSTOP)
     try:
         load.change()
-        load.process().communicate(timeout=PATIENCE_SECONDS)
+        row = load.rig.run(load.job)
+        report(f"  the other writer: {'nothing' if row is None else row.state}")
     finally:
         job.send_signal(signal.SIGCONT)
     job.communicate(timeout=PATIENCE_SECONDS)
+    report(f"  the suspended one ended with {job.returncode}")
 
 
 def server_killed(load: Load) -> None:

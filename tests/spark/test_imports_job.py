@@ -137,8 +137,11 @@ class Customers:
             f'CREATE TABLE {self.name} (id numeric PRIMARY KEY, "Plan" text, spent numeric, born timestamptz, changed_at timestamp)'
         )
 
+    def connected(self) -> psycopg.Connection[Any]:
+        return psycopg.connect(self._server.uri(), password=PASSWORD)
+
     def sql(self, statement: str) -> None:
-        with psycopg.connect(self._server.uri(), password=PASSWORD) as connection:
+        with self.connected() as connection:
             connection.execute(statement)
 
     def add(self, *rows: str) -> None:
@@ -502,9 +505,22 @@ def test_an_error_of_a_database_names_the_cure(
         assert message in str(imports.state(place)[1])
     assert "correct host and port, or start it: the job tries again" in str(imports.state(away)[1])
     assert imports.store.set_state(away, CANCELLED)
+    # Another connection locks the table after its columns were read.
+    locked = imports.database_request("locked", customers.url, table=table)
+    read = ImportJob._read
+    with customers.connected() as other:
+
+        def with_locked_table(*arguments: Any) -> Any:
+            other.execute(f"LOCK TABLE {table} IN ACCESS EXCLUSIVE MODE")
+            return read(*arguments)
+
+        with monkeypatch.context() as patch:
+            patch.setattr(ImportJob, "_read", with_locked_table)
+            assert imports.job(spark, access=JdbcAccess(allow_private=True, answer_seconds=2)).run(lambda: False) == {WAITING: 1}
+    assert "the database does not answer: " in str(imports.state(locked)[1])
+    assert imports.store.set_state(locked, CANCELLED)
     # The table vanishes after its columns were read.
     vanished = imports.database_request("vanished", customers.url, table=table)
-    read = ImportJob._read
 
     def without_table(*arguments: Any) -> Any:
         customers.sql(f"DROP TABLE {table}")

@@ -3,7 +3,7 @@
 from collections.abc import Mapping
 from typing import Annotated
 
-from pydantic import Field, SecretStr, field_validator
+from pydantic import Field, PositiveInt, SecretStr, field_validator
 
 from starling_common.settings import Cassandra, SecretKeys
 from starling_spark.jobs.imports.sources.jdbc import SHIPPED
@@ -53,6 +53,12 @@ class ImportSettings(LakeSettings):
             examples=["mariadb=org.mariadb.jdbc.Driver"],
         ),
     ] = ""
+    imports_jdbc_answer_seconds: Annotated[
+        PositiveInt,
+        Field(
+            description="How long PostgreSQL may send nothing, such as before the first row of a query; the import then waits again"
+        ),
+    ] = 900
     imports_iceberg_tables: Annotated[
         str,
         Field(

@@ -45,7 +45,9 @@ def import_job(settings: ImportSettings) -> Iterator[ImportJob]:
         )
 
     database = Database(settings.cassandra)
-    access = JdbcAccess(drivers(settings.imports_jdbc_drivers), settings.allow_private_addresses)
+    access = JdbcAccess(
+        drivers(settings.imports_jdbc_drivers), settings.allow_private_addresses, settings.imports_jdbc_answer_seconds
+    )
     iceberg = IcebergAccess(settings.iceberg_tables(), settings.lake_namespace, bool(settings.lake_warehouse))
     catalog = iceberg_config(settings) if iceberg.tables and iceberg.has_catalog else {}
     spark = open_session("imports", settings, {**SESSION, **catalog})

@@ -27,7 +27,7 @@ SHIPPED: Final = MappingProxyType({"postgresql": "org.postgresql.Driver"})
 _ALIAS: Final = "starling_source"
 _AS_TEXT: Final = (types.DecimalType, *TIMES)
 """The types whose values the driver may fail to convert, such as NaN and infinity, which would fail the whole task."""
-_DRIVER_OPTIONS: Final = MappingProxyType({"postgresql": {"readOnly": "true", "connectTimeout": "10", "tcpKeepAlive": "true"}})
+_POSTGRESQL: Final = MappingProxyType({"readOnly": "true", "connectTimeout": "10", "tcpKeepAlive": "true"})
 _DAY: Final = re.compile(r"\d{4}-\d\d-\d\d")
 _CLOCK: Final = re.compile(r"\d\d:\d\d(:\d\d(\.\d+)?)?([+-]\d\d(:\d\d)?)?")
 _SHOWN: Final = 60
@@ -46,10 +46,13 @@ _AGAIN: Final = ("08", "40", "53", "57", "58")
 
 
 class JdbcAccess(NamedTuple):
-    """What an operator permits. `drivers`: the class by the name in the URL; `allow_private`: hosts in private networks too."""
+    """What an operator permits. `drivers`: the class by the name in the URL; `allow_private`: hosts in private networks too;
+    `answer_seconds`: how long PostgreSQL may send nothing before the import waits again.
+    """
 
     drivers: Mapping[str, str] = SHIPPED
     allow_private: bool = False
+    answer_seconds: int = 900
 
 
 def opened_rows(
@@ -172,8 +175,9 @@ def _reader(
         "fetchsize": str(source.fetch_size),
         # A time without a zone is one of UTC, whatever the zone of the JVM.
         "preferTimestampNTZ": "true",
-        **_DRIVER_OPTIONS.get(address.driver, {}),
     }
+    if address.driver == "postgresql":
+        options |= {**_POSTGRESQL, "socketTimeout": str(access.answer_seconds)}
     return spark.read.format("jdbc").options(**options, **({} if password is None else {"password": password}))
 
 
