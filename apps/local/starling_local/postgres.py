@@ -67,7 +67,7 @@ class PostgresServer:
         }  # fmt: skip
         options = [word for name, value in settings.items() for word in ("-c", f"{name}={value}")]
         with self.log.open("ab") as out:
-            begin = out.tell()
+            begin = os.fstat(out.fileno()).st_size
             server = subprocess.Popen(
                 [self._home / "programs" / "bin" / "postgres", "-D", self._home / "data", *options],
                 stdin=subprocess.DEVNULL,
