@@ -159,6 +159,7 @@ ALLOWED: Final[Mapping[str, str]] = {
     "testing.py:cassandra_host": _ADDRESS,
     "testing.py:cassandra_port": _ADDRESS,
     "postgres.py:postgres": _ADDRESS,
+    "postgres.py:restart": _ADDRESS,
     "opensearch.py:opensearch": _ADDRESS,
     "nessie.py:nessie": _ADDRESS,
     "spark_cluster.py:spark_cluster": _ADDRESS,

@@ -27,7 +27,7 @@ from starling_spark.lakehouse.iceberg import iceberg_config
 from starling_spark.session.spark import open_session
 from tests.faults_spark.lake_and_views import report
 from tests.spark.conftest import lake_settings
-from tests.spark.test_exports_job import PASSWORD, Rig, change, process
+from tests.spark.exports_rig import PASSWORD, Rig, change, process
 from tests.spark_cluster.faulty_link import Behaviour, FaultyLink, faulty_link
 
 CHANGES: Final = 20_000
