@@ -1,11 +1,12 @@
 """The job `views` over a history beside reading and decoding alone, with its processor time by part. Prints JSON.
 
-    python benchmarks/spark_views.py [--events 1000000] [--warm-up 1000000] [--rounds 3] [--small] [--write]
+    python benchmarks/spark_views.py [--events 1000000] [--warm-up 1000000] [--days 1] [--rounds 3] [--small] [--write]
 
 Each round reads and decodes the topic of events, with the fields that computed traits need, into a sink that drops everything; then
 the job computes its view of the same events from the beginning, with its rows in Cassandra; then it computes two of that view. The
-job has one query for each view and one for the dead letters of the topic; all read the topic. A further view costs the difference
-between the job with two views and that with one. The job begins with `--warm-up` further events, which are not measured: meanwhile
+job has one query for its views and one for the dead letters of the topic; both read the topic. A further view costs the difference
+between the job with two views and that with one, of which the rows that it writes are a part: the fewer days the events have, the
+fewer rows they change. The job begins with `--warm-up` further events, which are not measured: meanwhile
 the JVM compiles the code of the queries, which costs a job that runs for days nothing.
 """
 
@@ -21,11 +22,12 @@ from contextlib import closing
 from pathlib import Path
 from typing import Any, Final
 
+import httpx
 from common import goals, shop
 from common.bench import Progress, Stack, Watched, keep, stack
 from common.segmenting import load
 from common.spark_cpu import Meter, Spent
-from spark_profiles import DAYS, Bench, settings
+from spark_profiles import Bench, settings
 
 from starling_common.kafka.topics import BEHAVIOUR
 from starling_common.testing import free_port
@@ -70,9 +72,16 @@ def views(made: Stack, directory: Path, number: int, asked: argparse.Namespace, 
             began, first, before = time.monotonic(), progress.done(), spent.seconds()
             progress.wait(all_events, job, PATIENCE_SECONDS)
             share = events / (all_events - first)
-            return {"seconds": (time.monotonic() - began) * share, "cpu_seconds": (spent.seconds() - before) * share}
+            found = {"seconds": (time.monotonic() - began) * share, "cpu_seconds": (spent.seconds() - before) * share}
+            return found | {"rows": rows_written(environment["STARLING_HTTP__PORT"]) / all_events * events}
     finally:
         job.stop()
+
+
+def rows_written(port: str) -> float:
+    """Return the rows that the job has written since its start."""
+    text = httpx.get(f"http://127.0.0.1:{port}/metrics", trust_env=False).text
+    return sum(float(line.rpartition(" ")[2]) for line in text.splitlines() if line.startswith("starling_views_rows_total{"))
 
 
 def measure(made: Stack, directory: Path, asked: argparse.Namespace) -> dict[str, Any]:
@@ -94,7 +103,8 @@ def measure(made: Stack, directory: Path, asked: argparse.Namespace) -> dict[str
 def figures(rounds: list[dict[str, float]], events: int) -> dict[str, float]:
     """Return the medians."""
     seconds, cpu = (statistics.median(one[name] for one in rounds) for name in ("seconds", "cpu_seconds"))
-    return {"events_per_second": round(events / seconds), "cpu_us_an_event": round(cpu / events * 1e6, 2)}
+    written = {"rows": round(statistics.median(one["rows"] for one in rounds))} if "rows" in rounds[0] else {}
+    return {"events_per_second": round(events / seconds), "cpu_us_an_event": round(cpu / events * 1e6, 2), **written}
 
 
 def rows(result: dict[str, Any]) -> Iterator[goals.Row]:
@@ -109,10 +119,13 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--events", type=int, default=1_000_000)
     parser.add_argument("--warm-up", type=int, default=1_000_000, help="events before those that are measured")
+    parser.add_argument("--days", type=int, default=1, help="of event time over which all events are spread")
     parser.add_argument("--users", type=int, default=20_000)
     parser.add_argument("--rounds", type=int, default=3)
     parser.add_argument("--small", action="store_true", help="so light that it is over in minutes; not representative")
-    parser.add_argument("--write", action="store_true", help="keep the result in benchmarks/results/spark_views.json")
+    parser.add_argument(
+        "--write", action="store_true", help="keep the result in benchmarks/results/spark_views.json, or spark_views_90_days.json"
+    )
     asked = parser.parse_args()
     if asked.small:
         asked.events, asked.warm_up, asked.users, asked.rounds, asked.write = 400_000, 400_000, 2_000, 1, False
@@ -120,7 +133,7 @@ def main() -> None:
     before = round(os.getloadavg()[1], 1)
     with tempfile.TemporaryDirectory(dir="/var/tmp") as directory, stack(Path(directory) / "stack", cassandra=True) as made:
         names = (shop.WIDE_NAMES, shop.WIDE_WEIGHTS)
-        load(made, BEHAVIOUR, shop.behaviour(asked.warm_up + asked.events, 1, shop.FIRST_MS, DAYS * shop.DAY_MS, names))
+        load(made, BEHAVIOUR, shop.behaviour(asked.warm_up + asked.events, 1, shop.FIRST_MS, asked.days * shop.DAY_MS, names))
         found = measure(made, Path(directory), asked)
     result = {
         "benchmark": "spark_views",
@@ -128,6 +141,7 @@ def main() -> None:
         "events": asked.events,
         "warm_up_events": asked.warm_up,
         "users": asked.users,
+        "days": asked.days,
         "rounds": asked.rounds,
         "load_average_5m_before": before,
         **found,
@@ -135,7 +149,7 @@ def main() -> None:
     print(json.dumps(result, indent=1))
     print(goals.as_text(rows(result)))
     if asked.write:
-        keep("spark_views", result)
+        keep("spark_views" if asked.days == 1 else f"spark_views_{asked.days}_days", result)
 
 
 if __name__ == "__main__":

@@ -1,6 +1,6 @@
 """Wiring: builds the job from its settings and starts it."""
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from contextlib import ExitStack
 from functools import partial
 from threading import Event
@@ -21,7 +21,7 @@ from starling_spark.kafka.groups import GroupOffsets
 from starling_spark.lineage.datasets import Flow, cassandra_tables, kafka_topics
 from starling_spark.lineage.runs import JobName, RunLineage
 from starling_spark.session.lineage import observed, opened_lineage
-from starling_spark.session.running import Follower
+from starling_spark.session.running import Follower, Running
 from starling_spark.session.spark import open_session
 
 
@@ -50,27 +50,33 @@ def run_views(settings: ViewsSettings, stopping: Event) -> None:
         stack.callback(spark.stop)
         context = ViewsContext(spark, settings, wire, max(1 + number for _, number in history), history, metrics)
         lineage = stack.enter_context(opened_lineage(settings, metrics))
-        queries, checkpoints = [], checkpoints_of(context)
-        for together in groups_of(context, checkpoints, wanted):
-            runs = {
-                view.name: stack.enter_context(
-                    lineage.run(JobName(f"views.{view.name}", is_streaming=True), partial(_flow, settings, view), stopping.is_set)
-                )
-                for view in together.views.values()
-            }
-            stores = [ViewStore(database, view) for view in together.views.values()]
-            running = start_group(context, together, checkpoints, stores, partial(_report, settings, runs))
-            for run in runs.values():
-                running = observed(running, run)
-            queries.append(running)
+        run_of = {
+            view.name: stack.enter_context(
+                lineage.run(JobName(f"views.{view.name}", is_streaming=True), partial(_flow, settings, view), stopping.is_set)
+            )
+            for view in wanted
+        }
+        queries = _started(context, wanted, database, run_of)
         by_topic = {topic: [view for view in wanted if settings.views_topic_prefix + view.topic == topic] for topic in topics}
         queries += [start_refusals(context, topic, own) for topic, own in by_topic.items()]
         follower.follow(queries, stopping, settings.views_stop_seconds)
 
 
-def _report(settings: ViewsSettings, runs: Mapping[str, RunLineage], rows: Mapping[str, int]) -> None:
+def _started(context: ViewsContext, wanted: Sequence[View], database: Database, run_of: Mapping[str, RunLineage]) -> list[Running]:
+    """Start the queries of all views. `run_of`: by the name of a view."""
+    checkpoints, queries = checkpoints_of(context), []
+    for group in groups_of(context, checkpoints, wanted):
+        stores = [ViewStore(database, view) for view in group.views.values()]
+        running = start_group(context, group, checkpoints, stores, partial(_report, context.settings, run_of))
+        for view in group.views.values():
+            running = observed(running, run_of[view.name])
+        queries.append(running)
+    return queries
+
+
+def _report(settings: ViewsSettings, run_of: Mapping[str, RunLineage], rows: Mapping[str, int]) -> None:
     for view, count in rows.items():
-        runs[view].wrote({f"{settings.cassandra.keyspace}.view_rows": count})
+        run_of[view].wrote({f"{settings.cassandra.keyspace}.view_rows": count})
 
 
 def _flow(settings: ViewsSettings, view: View) -> Flow:
