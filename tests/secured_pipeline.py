@@ -77,10 +77,12 @@ class Secure:
         return done.stdout.splitlines()
 
 
-def run(words: Sequence[str], environment: Mapping[str, str]) -> "subprocess.CompletedProcess[str]":
+def run(words: Sequence[str], environment: Mapping[str, str], timeout_seconds: float = 120) -> "subprocess.CompletedProcess[str]":
     """Run a command with these settings."""
     inherited = {name: value for name, value in os.environ.items() if not name.startswith("STARLING_")}
-    return subprocess.run(words, env={**inherited, **environment}, capture_output=True, text=True, check=False, timeout=120)
+    return subprocess.run(
+        words, env={**inherited, **environment}, capture_output=True, text=True, check=False, timeout=timeout_seconds
+    )
 
 
 @contextmanager

@@ -41,16 +41,15 @@ from starling_messages.links import Callback, Link, LinkKind, Links
 from tests.conftest import Stack
 from tests.contract.delivery.endpoint import Endpoint, answering
 from tests.secured_broker import secured_broker
-from tests.secured_pipeline import SECRETS_KEY, SERVICES, Pipeline, Secure, run, secure_installation, secure_pipeline
+from tests.secured_pipeline import SECRETS_KEY, SERVICES, USERS, Pipeline, Secure, run, secure_installation, secure_pipeline
 from tests.unit.tracker.providers import SECRET, notification
+from tests.used_rights import denied, unused
 
 THANKS = ("thanks", *(f"thanks-{number}" for number in range(2, 6)))
 """Campaigns that each send a mail to a user. As many soft bounces suppress an address."""
 PRINCIPALS = Principals("User:starling-{service}")
 BROWSER = {"endpoint": "https://push.example.com/1", "keys": {"auth": "AAAA", "p256dh": "AAAA"}}
 """A subscription whose keys are none: its notifications bounce, and nothing is sent to another host."""
-
-KINDS = {Resource.TOPIC: "Topic", Resource.GROUP: "Group", Resource.TRANSACTIONAL_ID: "TransactionalId"}
 
 NOT_IN_THE_TEST = {
     ("normalizer", "normalizer.dlq"): "no refused item that the edge accepts",
@@ -121,10 +120,8 @@ def test_the_pipeline_works_with_the_computed_rights_alone(secure: Secure) -> No
             ]
             eventually(lambda: all(stage.is_ready() for stage in stages))
     decisions = secure.broker.decisions()
-    denied = {one for one in decisions if one.outcome == "Denied" and one.user.startswith("starling-")}
-    assert denied == set()
-    used = {(one.user, one.resource, one.name, one.operation) for one in decisions}
-    assert {place for place in _rights() if not _is_used(place, used)} == set(NOT_IN_THE_TEST)
+    assert denied(USERS, decisions) == set()
+    assert unused((*SERVICES, "deploy"), decisions) == set(NOT_IN_THE_TEST)
 
 
 def _define(pipeline: Pipeline, secret: str, receivers: list[Receiver]) -> None:
@@ -247,31 +244,6 @@ def _is_taken(pipeline: Pipeline, body: bytes) -> bool:
     """Return whether the tracker, which may not know the target yet, has taken a callback: of a mail, or of an unknown one."""
     headers = {"Authorization": f"Bearer {SECRET}"}
     return pipeline.tracker.post("/p/default/smtp", content=body, headers=headers).is_success
-
-
-def _rights() -> Iterator[tuple[str, str]]:
-    yield from {(service.name, right.name) for service in _own_services() for right in service.rights}
-
-
-def _own_services() -> list[Service]:
-    return [service for service in load_services(load_catalogue()) if service.name in (*SERVICES, "deploy")]
-
-
-def _is_used(place: tuple[str, str], used: set[tuple[str, str, str, str]]) -> bool:
-    """Return whether each right of a service to a resource of this name was used."""
-    owner, name = place
-    rights = [right for service in _own_services() if service.name == owner for right in service.rights if right.name == name]
-    return all(any(_is_of(right, owner, one) for one in used) for right in rights)
-
-
-def _is_of(right: Right, owner: str, one: tuple[str, str, str, str]) -> bool:
-    user, kind, name, operation = one
-    is_name = name.startswith(right.name) if right.is_prefix else name == right.name
-    # The deploy step changes the settings of a topic only after an upgrade; it reads them each time.
-    operations = (
-        {right.operation.name, "DESCRIBE_CONFIGS"} if right.operation is Operation.ALTER_CONFIGS else {right.operation.name}
-    )
-    return user == f"starling-{owner}" and kind == KINDS[right.resource] and is_name and operation in operations
 
 
 @pytest.fixture
