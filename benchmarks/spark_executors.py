@@ -2,7 +2,8 @@
 
 A cluster on this machine: the driver, and each executor with its Python workers in processes of its own. The kernel limits each
 executor to half a core, so two of them leave one core to the driver and the broker. A round is a micro-batch over the whole
-topic with 50 traits, after one with 5 that warms up. Run: python benchmarks/spark_executors.py [--small] [--write]
+topic with 50 traits, after the same one that warms up: each JVM compiles its code for itself, which two executors at half a core do
+not share, and which costs a job that runs for days nothing. Run: python benchmarks/spark_executors.py [--small] [--write]
 """
 
 import argparse
@@ -63,13 +64,19 @@ def capped(executors: int) -> Iterator[None]:
 def _executors(count: int) -> list[psutil.Process]:
     deadline = time.monotonic() + _PATIENCE_SECONDS
     while True:
-        below = psutil.Process().children(recursive=True)
-        found = [one for one in below if "CoarseGrainedExecutorBackend" in " ".join(one.cmdline())]
+        found = [one for one in psutil.Process().children(recursive=True) if _is_executor(one)]
         if len(found) == count:
             return found
         if time.monotonic() > deadline:
             raise TimeoutError(f"{len(found)} of {count} executors have started")
         time.sleep(0.2)
+
+
+def _is_executor(process: psutil.Process) -> bool:
+    try:
+        return "CoarseGrainedExecutorBackend" in " ".join(process.cmdline())
+    except psutil.Error:  # it has just ended
+        return False
 
 
 def _release(group: Path) -> None:
@@ -87,7 +94,7 @@ def with_executors(count: int, made: Stack, directory: Path) -> float:
         _started(spark, count)
         with capped(count), Meter() as meter:
             bench = Bench(made, spark, place, meter, TASKS)
-            bench.profiles(5)
+            bench.profiles(50)
             return float(bench.profiles(50)["took"].seconds)
     finally:
         spark.stop()
