@@ -1,4 +1,7 @@
-"""Every job of Spark on a broker with access control, each with the rights that `starling deploy acls` computes for it alone."""
+"""Jobs of Spark on a broker with access control, each with the rights that `starling deploy acls` computes for it alone.
+
+All jobs that have a user, except for `audience-report`: that is in `test_secured_job.py`.
+"""
 
 import os
 import sys

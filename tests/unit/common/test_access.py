@@ -5,9 +5,10 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from grimp import build_graph
 
 from starling_common.kafka.access.check import needs_of
-from starling_common.kafka.access.rights import Operation, Principals, Resource, Right, chosen, load_services, services_of
+from starling_common.kafka.access.rights import Operation, Principals, Resource, Right, Service, chosen, load_services, services_of
 from starling_common.kafka.topics import Catalogue, Stage, load_catalogue
 
 ROOT = Path(__file__).parents[3]
@@ -112,15 +113,41 @@ def test_each_topic_is_written_by_a_service() -> None:
     assert load_catalogue().topics.keys() - written == from_outside
 
 
+NAMED_GROUP = re.compile(r"(?:range_consumer|consumer_config)\([\w.]+, f?\"([^\"]+)\"")
+
+
 def test_each_consumer_group_that_the_code_names_is_a_right_of_a_service() -> None:
     known = {right.name for one in load_services(load_catalogue()) for right in one.rights if right.resource is Resource.GROUP}
     named: set[str] = set()
     for path in (path for place in ("libs", "services", "spark", "apps/cli") for path in (ROOT / place).rglob("*.py")):
-        calls = re.findall(r"(?:range_consumer|consumer_config)\([\w.]+, f?\"([^\"]+)\"", path.read_text())
+        calls = NAMED_GROUP.findall(path.read_text())
         named |= {re.sub(r"\{[^}]*\}", "*", name) for name in calls}
     assert len(named) >= 12
     for name in named:
         assert any(re.fullmatch(re.escape(name).replace(r"\*", ".+"), group) for group in known), name
+
+
+def test_each_job_of_spark_has_the_right_to_the_groups_that_its_own_and_shared_modules_name() -> None:
+    graph = build_graph("starling_spark", include_external_packages=False)
+    groups = {one.name: {right.name for right in one.rights if right.resource is Resource.GROUP} for one in _services()}
+    named = {
+        module: names
+        for module in graph.modules
+        if (path := (ROOT / "spark" / module.replace(".", "/")).with_suffix(".py")).exists()
+        and (names := NAMED_GROUP.findall(path.read_text()))
+    }
+    found: dict[str, set[str]] = {}
+    for package in graph.find_children("starling_spark.jobs"):
+        own = {package} | graph.find_descendants(package) | graph.find_upstream_modules(package, as_package=True)
+        job = package.rpartition(".")[2].replace("_", "-")
+        found[job] = {name for module in own & named.keys() for name in named[module]}
+    assert found["views"] == {"starling-views-unfinished", "starling-headers-again"}
+    for job, needed in found.items():
+        assert needed <= groups.get(job, set()), job
+
+
+def _services() -> list[Service]:
+    return load_services(load_catalogue())
 
 
 def test_a_process_needs_its_topics_by_the_names_of_its_settings() -> None:
