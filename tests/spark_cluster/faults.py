@@ -23,7 +23,7 @@ from pathlib import Path
 from typing import Final
 
 from starling_local.spark_cluster import SparkWorker
-from tests.spark_cluster.kinds import AWAY_SECONDS, FAULTS, Fault, waves
+from tests.spark_cluster.kinds import AWAY_SECONDS, FAULTS, HOSTS, LINK_OF, Fault, waves
 from tests.spark_cluster.loads import Lake, Load, Traits, catch_up, report
 from tests.spark_cluster.rig import WORKERS, Rig, rig
 
@@ -34,7 +34,7 @@ _LANES: Final = ThreadPoolExecutor()
 class Results:
     """What the faults led to: seconds until the job has processed everything that was sent meanwhile, and starts of the job.
 
-    Faults that happened at once have the same seconds and starts.
+    Faults that happened at once have the same seconds and starts. One of a connection that hit nothing does not count.
     """
 
     def __init__(self) -> None:
@@ -68,7 +68,7 @@ def in_turn(counts: Mapping[str, int], dice: random.Random) -> list[str]:
 
 
 def happen(load: Load, faults: Sequence[Fault], workers: Sequence[SparkWorker], dice: random.Random) -> None:
-    """Let faults happen at once while records are sent, each at a random instant and on a random worker."""
+    """Let faults happen at once while records are sent, each at a random instant. `workers`: of each fault."""
     longest_wait_seconds = 3 if len(faults) == 1 else AWAY_SECONDS
 
     def one(fault: Fault, worker: SparkWorker, wait_seconds: float, count: int) -> None:
@@ -76,9 +76,22 @@ def happen(load: Load, faults: Sequence[Fault], workers: Sequence[SparkWorker], 
         with fault(load, worker):
             load.more(count)
 
-    given = [(fault, dice.choice(workers), dice.uniform(0, longest_wait_seconds), dice.randrange(20, 80)) for fault in faults]
+    given = [(*pair, dice.uniform(0, longest_wait_seconds), dice.randrange(20, 80)) for pair in zip(faults, workers, strict=True)]
     for running in [_LANES.submit(one, *words) for words in given]:
         running.result()
+
+
+def chosen_workers(names: Sequence[str], cluster: Rig, dice: random.Random) -> list[SparkWorker]:
+    """Return a worker for each fault. Those of hosts have different ones, with an executor as far as there are any."""
+    busy = cluster.busy_workers()
+    idle = [one for one in cluster.cluster.workers if one not in busy]
+    free = iter((*dice.sample(busy, len(busy)), *dice.sample(idle, len(idle))))
+    return [next(free) if name in HOSTS else dice.choice(busy or idle) for name in names]
+
+
+def hits(cluster: Rig) -> dict[str, int]:
+    """Return the number of pieces of data or connections that faults have hit so far, by name of the connection."""
+    return {name: getattr(cluster.links, name).hits for name in set(LINK_OF.values())}
 
 
 def suffer(job: str, cluster: Rig, directory: Path, given: Sequence[Sequence[str]], seed: int, minutes: float) -> int:
@@ -94,10 +107,15 @@ def suffer(job: str, cluster: Rig, directory: Path, given: Sequence[Sequence[str
                 break
             report(f"{number + 1} of {len(given)}: {', '.join(wave)}")
             load.more(dice.randrange(20, 80))
-            happen(load, [FAULTS[job][name] for name in wave], cluster.busy_workers() or cluster.cluster.workers, dice)
+            before = hits(cluster)
+            happen(load, [FAULTS[job][name] for name in wave], chosen_workers(wave, cluster, dice), dice)
             begin = time.monotonic()
             starts = catch_up(load)
-            results.add(wave, time.monotonic() - begin, starts)
+            seconds, after = time.monotonic() - begin, hits(cluster)
+            missed = [name for name in wave if name in LINK_OF and before[LINK_OF[name]] == after[LINK_OF[name]]]
+            if missed:
+                report(f"  nothing was hit by {', '.join(missed)}")
+            results.add([name for name in wave if name not in missed], seconds, starts)
             cluster.cluster.wait_for_workers(WORKERS)
         found = load.differences()
     except BaseException:

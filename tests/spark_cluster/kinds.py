@@ -20,6 +20,8 @@ from tests.spark_cluster.loads import Load, Traits, report
 
 AWAY_SECONDS: Final = 30.0
 """The duration of a fault that passes."""
+_MOST_AWAY_SECONDS: Final = 150.0
+"""The longest duration of a fault of a connection that nothing uses: the driver may have to start first."""
 EXECUTOR, PYTHON_WORKER = "org.apache.spark.executor.CoarseGrainedExecutorBackend", "starling_spark.session.worker_daemon"
 _STOPPED_SECONDS, _RUNNING_SECONDS = 0.4, 0.1
 """In turn, of a server that is slow."""
@@ -114,12 +116,16 @@ def link_behaves(load: Load, worker: SparkWorker, *, to: str, behaviour: Behavio
     """`to`: a name of `Links`."""
     link = getattr(load.cluster.links, to)
     before, link.behaviour = link.hits, behaviour
+    end = time.monotonic() + _MOST_AWAY_SECONDS
     try:
+        load.more(20)
         time.sleep(AWAY_SECONDS)  # sleep: the duration of the fault
+        while link.hits == before and load.is_running() and time.monotonic() < end:
+            time.sleep(1)  # sleep: until the job uses the connection
         yield
     finally:
         link.behaviour = "faultless"
-    report(f"  {link.hits - before} pieces of data or connections")
+    report(f"  {to} {behaviour}: {link.hits - before} pieces of data or connections")
 
 
 @contextmanager
@@ -135,7 +141,7 @@ def registry_behaves(load: Load, worker: SparkWorker, *, behaviour: Behaviour) -
         yield
     finally:
         link.behaviour = "faultless"
-    report(f"  {link.hits - before} pieces of data or connections")
+    report(f"  registry {behaviour}: {link.hits - before} pieces of data or connections")
 
 
 @contextmanager
@@ -234,11 +240,22 @@ FAULTS: Final[Mapping[str, Mapping[str, Fault]]] = {
     },
 }
 """By job and name."""
+LINK_OF: Final[Mapping[str, str]] = {
+    **dict.fromkeys(("store-503", "store-half", "store-slow"), "store"),
+    **dict.fromkeys(("registry-away", "registry-slow", "start-without-registry"), "registry"),
+    **dict.fromkeys(("catalog-away", "catalog-hangs", "catalog-slow"), "catalog"),
+}
+"""The connection of a fault, by its name."""
+HOSTS: Final = frozenset({"executor", "python", "worker", "cut", "disk"})
+"""Faults of a host: those of a wave are on different ones."""
+_MOST_HOSTS: Final = 2
+"""With a fault at once, of three."""
 _LANES: Final = (
-    frozenset({"executor", "python", "worker", "cut", "disk"}),
-    frozenset({"store-hangs", "store-killed", "store-503", "store-half", "store-slow"}),
+    frozenset({"store-hangs", "store-killed"}),
+    frozenset({"store-503", "store-half", "store-slow"}),
     frozenset({"broker-hangs", "broker-slow"}),
-    frozenset({"driver", "registry-away", "registry-slow", "start-without-registry"}),
+    frozenset({"driver", "start-without-registry"}),
+    frozenset({"registry-away", "registry-slow", "start-without-registry"}),
     frozenset({"catalog-away", "catalog-hangs", "catalog-slow"}),
     frozenset({"broken", "clock", "edit"}),
 )
@@ -251,7 +268,13 @@ def waves(names: Sequence[str], most: int) -> Iterator[list[str]]:
     while waiting:
         wave: list[str] = []
         for name in list(waiting):
-            if len(wave) < most and not any({name, other} <= lane for lane in _LANES for other in wave):
+            if len(wave) < most and _fits(name, wave):
                 wave.append(name)
                 waiting.remove(name)
         yield wave
+
+
+def _fits(name: str, wave: Sequence[str]) -> bool:
+    if name in HOSTS:
+        return sum(other in HOSTS for other in wave) < _MOST_HOSTS
+    return not any({name, other} <= lane for lane in _LANES for other in wave)
