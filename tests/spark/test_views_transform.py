@@ -1,7 +1,7 @@
 """Views as DataFrame in, DataFrame out: no broker, no database."""
 
 import json
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
 from datetime import UTC, datetime
 from decimal import Decimal
@@ -21,6 +21,7 @@ from starling_spark.directories import LocalDirectory
 from starling_spark.jobs.views.catalogue import views
 from starling_spark.jobs.views.defined.sales_by_product_region import VIEW
 from starling_spark.jobs.views.groups import Checkpoints, Group
+from starling_spark.jobs.views.json_fields import parsed
 from starling_spark.jobs.views.transform import counted, events, reading_of, totals, types_of
 from starling_spark.jobs.views.unreadable import unreadable
 from starling_spark.jobs.views.view import View
@@ -180,7 +181,7 @@ def test_events_that_a_view_leaves_out_move_its_time(spark: SparkSession, view: 
     assert sorted(row["at_ms"] for row in left) == times
 
 
-def moments() -> Column:
+def moments(_: Mapping[str, Column]) -> Column:
     """Events, and their seconds, by name; the types are those of `sales` in part."""
     one = functions.struct(
         functions.coalesce("name", functions.lit("none")).alias("event"),
@@ -235,7 +236,7 @@ def test_lines_without_a_dimension_or_a_measure_are_refused(spark: SparkSession)
     for view, lacking in (
         (replace(MOMENTS, dimensions=("event", "region")), "region"),
         (replace(MOMENTS, measures=("event",)), "event"),
-        (replace(MOMENTS, lines=lambda: functions.col("name")), "event, events, seconds"),
+        (replace(MOMENTS, lines=lambda _: functions.col("name")), "event, events, seconds"),
     ):
         with pytest.raises(ValueError, match=f"the lines of the view moments lack {lacking} "):
             types_of(view, frame(spark))
@@ -282,3 +283,34 @@ def region_of(purchase: Purchase) -> str:
 
 def test_every_file_is_a_view() -> None:
     assert [view.name for view in views()] == ["sales_by_product_region"]
+
+
+def json_lines(json: Mapping[str, Column]) -> Column:
+    return functions.array(functions.to_json(json["properties"]))
+
+
+SKUS = replace(VIEW, name="skus", lines=json_lines, json={"properties": "sku STRING, at STRUCT<city STRING>"})
+CITIES = replace(SKUS, name="cities", names=("Order Refunded",), json={"properties": "sku STRING, at STRUCT<state STRING>"})
+SIZES = replace(SKUS, name="sizes", names=("Order Refunded",), json={"properties": "size INT, sku STRING"})
+
+
+def test_views_share_the_fields_that_they_read_of_a_json_column(spark: SparkSession) -> None:
+    """Except one that reads a field as another type. An event is parsed only for the views that count it."""
+    sent = {"sku": "s", "size": 3, "at": {"city": "Bonn", "state": "NRW"}}
+    names = ("Order Completed", "Order Refunded", "Page Opened")
+    found = frame(spark, *[order(sent, name=name) for name in names], order(["s"]), order("text"))
+    given, of_view = parsed(found, (SKUS, CITIES, SIZES))
+    assert [name for name in given.columns if name not in found.columns] == ["properties_0", "properties_1"]
+    rows = given.select(*[view.lines(of_view[view.name])[0].alias(view.name) for view in (SKUS, CITIES, SIZES)]).collect()
+    both, empty = '{"sku":"s","at":{"city":"Bonn"},"size":3}', "{}"
+    assert [(row["skus"], row["cities"]) for row in rows] == [
+        (both, None), (both, '{"sku":"s","at":{"state":"NRW"}}'), (None, None), (empty, None), (empty, None),
+    ]  # fmt: skip
+    assert [row["sizes"] for row in rows] == [row["skus"] for row in rows]
+    [everything] = parsed(found, (replace(SKUS, names=()), SIZES)).events.where("name = 'Page Opened'").collect()
+    assert everything["properties_0"]["sku"] == "s"
+
+
+def test_fields_of_a_json_column_are_those_of_a_struct(spark: SparkSession) -> None:
+    with pytest.raises(ValueError, match="the fields of properties that the view skus reads are not those of a struct: INT"):
+        parsed(frame(spark), [replace(SKUS, json={"properties": "INT"})])

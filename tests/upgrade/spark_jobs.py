@@ -30,6 +30,7 @@ DAY_MS: Final = 86_400_000
 START_MS: Final = 1_700_000_000_000
 NOON_MS: Final = 1_700_049_600_000
 PATIENCE_SECONDS: Final = 600.0
+MORE_VIEWS: Final = "tests/integration/spark/more_views.py"
 TRACK: Final = "ingest.track"
 TRAITS: Final[Mapping[str, Mapping[str, Any]]] = {
     "spent": {"event": "Order Completed", "measure": {"sum": "revenue"}, "within": "30d"},
@@ -188,4 +189,36 @@ def test_a_view_goes_on_and_counts_each_event_once(stack: Stack, tmp_path: Path,
         assert instance.letters() == {("bad_framing", "from-a-header"), ("broken_avro", "from-a-header")}
         assert sum(quantity for _, quantity in rows.values()) == 250
         assert [revenue for revenue, _ in rows.values()] == [100] * 5
+        instance.remove()
+
+
+def test_views_that_share_a_query_go_on(stack: Stack, tmp_path: Path, former: Mapping[str, str]) -> None:
+    own = tmp_path / "own"
+    own.mkdir()
+    file = subprocess.run(["git", "show", f"{FROM}:{MORE_VIEWS}"], cwd=ROOT, capture_output=True, text=True, check=True).stdout
+    (own / "former_more_views.py").write_text(file)
+    given = {"PYTHONPATH": os.pathsep.join([former["PYTHONPATH"], str(own)]), "MORE_VIEWS": "regions"}
+    with own_keyspace(stack.cassandra) as cassandra:
+        instance = ViewsInstance(stack, cassandra, tmp_path)
+        instance.deploy()
+
+        def more(count: int) -> None:
+            for number in range(count):
+                instance.order(NOON_MS + number, {"product_id": "p", "revenue": 2, "quantity": 1}, partition=number % 2)
+
+        more(100)
+        with instance.running(module="former_more_views", **given) as service:
+            instance.settle(service)
+            more(100)
+            service.kill()
+        names = [one.name for one in (instance.directory / "checkpoints" / "views").iterdir()]
+        with instance.running(module=MORE_VIEWS.removesuffix(".py").replace("/", "."), MORE_VIEWS="regions") as service:
+            more(50)
+            instance.settle(service)
+            rows, _ = instance.asked()
+            [region] = instance.items("regions")[0]
+            assert service.stop() == 0
+        assert [one.name for one in (instance.directory / "checkpoints" / "views").iterdir()] == names
+        assert list(rows.values()) == [(500, 250)]
+        assert (region["orders"], region["revenue"]) == (250, 500)
         instance.remove()

@@ -1,6 +1,7 @@
 """The job `views` with further views, those that the environment names: `MORE_VIEWS=regions,names`."""
 
 import os
+from collections.abc import Mapping
 
 from pyspark.sql import Column, functions
 
@@ -11,18 +12,18 @@ from starling_spark.jobs.views.defined.sales_by_product_region import VIEW
 from starling_spark.jobs.views.view import View
 
 
-def regions() -> Column:
+def regions(json: Mapping[str, Column]) -> Column:
     """Orders, and those with a revenue, by region."""
-    revenue = functions.get_json_object("properties", "$.revenue").try_cast("DECIMAL(24,6)")
+    revenue = json["properties"]["revenue"].try_cast("DECIMAL(24,6)")
     line = functions.struct(
-        functions.get_json_object("traits", "$.address.region").alias("region"),
+        json["traits"]["address"]["region"].alias("region"),
         functions.lit(1).cast("DECIMAL(18,0)").alias("orders"),
         functions.coalesce(revenue, functions.lit(0).cast("DECIMAL(24,6)")).alias("revenue"),
     )
     return functions.array(line)
 
 
-def names() -> Column:
+def names(_: Mapping[str, Column]) -> Column:
     """Events by name."""
     return functions.array(
         functions.struct(functions.col("name").alias("event"), functions.lit(1).cast("DECIMAL(18,0)").alias("events"))
@@ -31,7 +32,17 @@ def names() -> Column:
 
 MORE = {
     "regions": View(
-        "regions", 1, VIEW.topic, VIEW.record, 6, ("region",), ("orders", "revenue"), regions, VIEW.names, ("traits", "properties")
+        "regions",
+        1,
+        VIEW.topic,
+        VIEW.record,
+        6,
+        ("region",),
+        ("orders", "revenue"),
+        regions,
+        VIEW.names,
+        ("traits", "properties"),
+        {"properties": "revenue STRING", "traits": "address STRUCT<region STRING>"},
     ),
     "names": View("names", 1, VIEW.topic, VIEW.record, 6, ("event",), ("events",), names, columns=("name",)),
 }

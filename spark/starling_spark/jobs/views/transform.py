@@ -4,7 +4,7 @@ Spark computes windows and sums. The state has one row of sums for each key and 
 watermark Spark deletes old rows, and drops and counts later events.
 """
 
-from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from typing import Any, NamedTuple
 
@@ -13,6 +13,7 @@ from pyspark.sql import Column, DataFrame, functions, types
 from pyspark.sql.pandas.types import to_arrow_schema
 
 from starling_spark.jobs.views.groups import Group
+from starling_spark.jobs.views.json_fields import parsed
 from starling_spark.jobs.views.view import View
 from starling_spark.kafka.codec import Refusal, collect_rarely
 from starling_spark.kafka.columns import checked_micros, unit_micros
@@ -132,14 +133,15 @@ def timed(found: DataFrame, time_ms: Column, partitions: int) -> DataFrame:
     return found.observe(TIMES, *highest)
 
 
-def lines_of(view: View) -> Column:
+def _lines_of(view: View, json: Mapping[str, Column]) -> Column:
     """Return the lines of an event; null for one that the view does not count."""
-    return functions.when(functions.col(NAME).isin(*view.names), view.lines()) if view.names else view.lines()
+    return functions.when(functions.col(NAME).isin(*view.names), view.lines(json)) if view.names else view.lines(json)
 
 
 def types_of(view: View, found: DataFrame) -> tuple[str, ...]:
     """Return the types of the measures. Raises: ValueError if the lines are not those of a view."""
-    lines = found.select(view.lines().alias("lines")).schema["lines"].dataType
+    events, of_view = parsed(found, [view])
+    lines = events.select(view.lines(of_view[view.name]).alias("lines")).schema["lines"].dataType
     shape = lines.elementType if isinstance(lines, types.ArrayType) else None
     columns = {field.name: field.dataType for field in shape.fields} if isinstance(shape, types.StructType) else {}
     missing = [name for name in view.dimensions if not isinstance(columns.get(name), types.StringType)]
@@ -151,9 +153,8 @@ def types_of(view: View, found: DataFrame) -> tuple[str, ...]:
 
 
 class _Plan(NamedTuple):
-    """How the rows of a group come about: its lines, their keys and sums in the state, and the columns of a row."""
+    """How the rows of a group come about: the keys of its lines and the sums in the state, and the columns of a row."""
 
-    lines: Column
     keys: Sequence[str]
     sums: Sequence[str]
     view: Column
@@ -163,7 +164,13 @@ class _Plan(NamedTuple):
 
 def lines(group: Group, found: DataFrame) -> DataFrame:
     """Return the lines of all views of a group. Shape: in `events`, out `workspace`, `event_time`, keys and sums."""
-    return counted(found).select("workspace", TIME, functions.inline(_plan(group).lines))
+    events, of_view = parsed(counted(found), group.views.values())
+    own = {number: _lines_of(view, of_view[view.name]) for number, view in group.views.items()}
+    if group.is_together:
+        all_lines = functions.concat(*[_numbered(group, number, column) for number, column in own.items()])
+    else:
+        [all_lines] = own.values()
+    return events.select("workspace", TIME, functions.inline(all_lines))
 
 
 def totals(group: Group, found: DataFrame, lateness: str | None = None) -> DataFrame:
@@ -197,24 +204,31 @@ def _alone(group: Group) -> _Plan:
     [(number, view)] = group.views.items()
     dimensions = [functions.col(name) for name in view.dimensions]
     row = _row(view, dimensions, view.measures)
-    return _Plan(lines_of(view), view.dimensions, view.measures, functions.lit(number), functions.array(*dimensions), row)
+    return _Plan(view.dimensions, view.measures, functions.lit(number), functions.array(*dimensions), row)
+
+
+def _sums(group: Group) -> list[str]:
+    return [f"sum_{number}" for number in range(len(group.columns))]
+
+
+def _numbered(group: Group, number: int, found: Column) -> Column:
+    """Return the lines of the view with this number as lines of the group."""
+    view = group.views[number]
+    measures = dict(zip(group.slots[number], view.measures, strict=True))
+
+    def line(one: Column) -> Column:
+        place = functions.array(*[one[dimension] for dimension in view.dimensions]).alias("place")
+        sums = [
+            (one[measures[slot]] if slot in measures else functions.lit(None)).cast(kind).alias(name)
+            for slot, (kind, name) in enumerate(zip(group.columns, _sums(group), strict=True))
+        ]
+        return functions.struct(functions.lit(number).alias("view"), place, *sums)
+
+    return functions.coalesce(functions.transform(found, line), functions.array())
 
 
 def _together(group: Group) -> _Plan:
-    names = [f"sum_{number}" for number in range(len(group.columns))]
-
-    def numbered(number: int, view: View) -> Column:
-        measures = dict(zip(group.slots[number], view.measures, strict=True))
-
-        def line(one: Column) -> Column:
-            place = functions.array(*[one[dimension] for dimension in view.dimensions]).alias("place")
-            sums = [
-                (one[measures[slot]] if slot in measures else functions.lit(None)).cast(kind).alias(names[slot])
-                for slot, kind in enumerate(group.columns)
-            ]
-            return functions.struct(functions.lit(number).alias("view"), place, *sums)
-
-        return functions.coalesce(functions.transform(lines_of(view), line), functions.array())
+    names = _sums(group)
 
     def row(number: int, view: View) -> Column:
         dimensions = [functions.col("place")[place] for place in range(len(view.dimensions))]
@@ -224,7 +238,6 @@ def _together(group: Group) -> _Plan:
     # Spark leaves sums that no row has out of the state, whose schema then differs from that of the checkpoint.
     others = functions.to_json(functions.struct(*names))
     return _Plan(
-        functions.concat(*[numbered(number, view) for number, view in group.views.items()]),
         ("view", "place"),
         names,
         functions.col("view"),

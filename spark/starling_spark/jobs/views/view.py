@@ -1,7 +1,7 @@
 """Pure core: the definition of a view."""
 
-from collections.abc import Callable
-from dataclasses import dataclass
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
 
 from pyspark.sql import Column
 
@@ -16,7 +16,9 @@ class View:
     the measures as decimals, which sum up to the same in any order. Windows are `window_hours` long and begin at midnight UTC.
     An increment of `version`, for any change, computes the view again beside the old one and then replaces it.
     `names`: of the events that count, () for all of them; `columns`: the fields that `lines` reads, None for all. What neither
-    names is not decoded.
+    names is not decoded. `json`: by the name of a column of JSON text, the fields that `lines` reads, as DDL of Spark such as
+    `sku STRING, price STRING`. `lines` is given a struct of them by the same name; all views of a query share it. A text that is
+    not an object gives a null struct, and a field with a value of another type is null.
     """
 
     name: str
@@ -26,9 +28,10 @@ class View:
     window_hours: int
     dimensions: tuple[str, ...]
     measures: tuple[str, ...]
-    lines: Callable[[], Column]
+    lines: Callable[[Mapping[str, Column]], Column]
     names: tuple[str, ...] = ()
     columns: tuple[str, ...] | None = None
+    json: Mapping[str, str] = field(default_factory=dict)
 
     @property
     def window_ms(self) -> int:

@@ -5,6 +5,8 @@ normalizer when the order was received. A repeated computation therefore gives t
 not move former sales.
 """
 
+from collections.abc import Mapping
+
 from pyspark.sql import Column, functions
 
 from starling_common.kafka.topics import BEHAVIOUR
@@ -13,36 +15,37 @@ from starling_spark.jobs.views.view import View
 _ORDER = "Order Completed"
 _UNKNOWN = "unknown"
 _LINE = "product_id STRING, quantity STRING, price STRING, revenue STRING"
+_ADDRESS = "region STRING, state STRING"
 
 _MONEY = "DECIMAL(24,6)"
 """Exact, so that sums do not depend on the order of events; a value that does not fit is not a price."""
 _QUANTITY = "DECIMAL(9,3)"
 
 
-def sales() -> Column:
+def sales(json: Mapping[str, Column]) -> Column:
     """Return the order lines: those under `products`, or the order itself when it has one product.
 
     A line's revenue is its `revenue`, otherwise price times quantity. A missing price is the catalog's, a missing quantity is
     1. A line without a product or a revenue is dropped.
     """
-    sent = functions.transform(_texts(functions.col("properties")), lambda text: functions.from_json(text, _LINE))
-    # An array of one region, so that it is computed once for all lines.
-    regions = functions.array(_region(functions.col("traits")))
-    lines = functions.transform(regions, lambda region: functions.transform(sent, lambda line: _sold(line, region)))
-    return functions.filter(functions.flatten(lines), lambda line: line["product_id"].isNotNull() & line["revenue"].isNotNull())
+    region = _region(json["traits"])
+    lines = functions.transform(_sent(json["properties"]), lambda line: _sold(line, region))
+    return functions.filter(lines, lambda line: line["product_id"].isNotNull() & line["revenue"].isNotNull())
 
 
-def _texts(properties: Column) -> Column:
-    """Return each line as JSON text, so that an invalid line does not affect the others."""
-    listed = functions.from_json(properties, "products ARRAY<STRING>")["products"]
-    return functions.when(functions.size(listed) > 0, listed).otherwise(functions.array(properties))
+def _sent(order: Column) -> Column:
+    listed = order["products"]
+    # Each line is JSON text, so that an invalid line does not affect the others.
+    lines = functions.transform(listed, lambda text: functions.from_json(text, _LINE))
+    itself = functions.struct(*[order[name].alias(name) for name in ("product_id", "quantity", "price", "revenue")])
+    return functions.when(functions.size(listed) > 0, lines).otherwise(functions.array(itself))
 
 
 def _region(traits: Column) -> Column:
     # The field name differs between address forms; some profiles have it at the top level.
-    paths = ("$.address.region", "$.address.state", "$.region", "$.state")
-    found = [functions.nullif(functions.get_json_object(traits, path), functions.lit("")) for path in paths]
-    return functions.coalesce(*found)
+    address = traits["address"]
+    found = (address["region"], address["state"], traits["region"], traits["state"])
+    return functions.coalesce(*[functions.nullif(one, functions.lit("")) for one in found])
 
 
 def _sold(line: Column, region: Column) -> Column:
@@ -73,4 +76,5 @@ VIEW = View(
     lines=sales,
     names=(_ORDER,),
     columns=("traits", "properties", "products"),
+    json={"properties": f"products ARRAY<STRING>, {_LINE}", "traits": f"address STRUCT<{_ADDRESS}>, {_ADDRESS}"},
 )
