@@ -18,13 +18,13 @@ import tempfile
 import time
 from collections import defaultdict
 from collections.abc import Mapping, Sequence
-from concurrent.futures import ThreadPoolExecutor
+from concurrent.futures import ThreadPoolExecutor, wait
 from pathlib import Path
 from typing import Final
 
 from starling_local.spark_cluster import SparkWorker
 from tests.spark_cluster.kinds import AWAY_SECONDS, FAULTS, HOSTS, LINK_OF, Fault, waves
-from tests.spark_cluster.loads import Lake, Load, Traits, catch_up, report
+from tests.spark_cluster.loads import Lake, Load, Traits, catch_up, report, started_again
 from tests.spark_cluster.rig import WORKERS, Rig, rig
 
 _LANES: Final = ThreadPoolExecutor()
@@ -67,8 +67,11 @@ def in_turn(counts: Mapping[str, int], dice: random.Random) -> list[str]:
     return [name for _, name in sorted(places)]
 
 
-def happen(load: Load, faults: Sequence[Fault], workers: Sequence[SparkWorker], dice: random.Random) -> None:
-    """Let faults happen at once while records are sent, each at a random instant. `workers`: of each fault."""
+def happen(load: Load, faults: Sequence[Fault], workers: Sequence[SparkWorker], dice: random.Random) -> int:
+    """Let faults happen at once while records are sent, each at a random instant. `workers`: of each fault.
+
+    Returns how often the job ended meanwhile and was started.
+    """
     longest_wait_seconds = 3 if len(faults) == 1 else AWAY_SECONDS
 
     def one(fault: Fault, worker: SparkWorker, wait_seconds: float, count: int) -> None:
@@ -77,8 +80,12 @@ def happen(load: Load, faults: Sequence[Fault], workers: Sequence[SparkWorker], 
             load.more(count)
 
     given = [(*pair, dice.uniform(0, longest_wait_seconds), dice.randrange(20, 80)) for pair in zip(faults, workers, strict=True)]
-    for running in [_LANES.submit(one, *words) for words in given]:
-        running.result()
+    running, starts = [_LANES.submit(one, *words) for words in given], 0
+    while wait(running, timeout=1).not_done:
+        starts += started_again(load)
+    for lane in running:
+        lane.result()
+    return starts
 
 
 def chosen_workers(names: Sequence[str], cluster: Rig, dice: random.Random) -> list[SparkWorker]:
@@ -108,9 +115,9 @@ def suffer(job: str, cluster: Rig, directory: Path, given: Sequence[Sequence[str
             report(f"{number + 1} of {len(given)}: {', '.join(wave)}")
             load.more(dice.randrange(20, 80))
             before = hits(cluster)
-            happen(load, [FAULTS[job][name] for name in wave], chosen_workers(wave, cluster, dice), dice)
+            starts = happen(load, [FAULTS[job][name] for name in wave], chosen_workers(wave, cluster, dice), dice)
             begin = time.monotonic()
-            starts = catch_up(load)
+            starts += catch_up(load)
             seconds, after = time.monotonic() - begin, hits(cluster)
             missed = [name for name in wave if name in LINK_OF and before[LINK_OF[name]] == after[LINK_OF[name]]]
             if missed:

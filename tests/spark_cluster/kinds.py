@@ -62,10 +62,21 @@ def worker_killed(load: Load, worker: SparkWorker) -> Iterator[None]:
 
 
 @contextmanager
+def held_down(load: Load) -> Iterator[None]:
+    """Let nothing else start the job during a block."""
+    load.is_held_down = True
+    try:
+        yield
+    finally:
+        load.is_held_down = False
+
+
+@contextmanager
 def driver_killed(load: Load, worker: SparkWorker) -> Iterator[None]:
-    load.kill()
-    yield
-    load.start(is_awaited=False)
+    with held_down(load):
+        load.kill()
+        yield
+        load.start(is_awaited=False)
 
 
 @contextmanager
@@ -120,7 +131,7 @@ def link_behaves(load: Load, worker: SparkWorker, *, to: str, behaviour: Behavio
     try:
         load.more(20)
         time.sleep(AWAY_SECONDS)  # sleep: the duration of the fault
-        while link.hits == before and load.is_running() and time.monotonic() < end:
+        while link.hits == before and time.monotonic() < end:
             time.sleep(1)  # sleep: until the job uses the connection
         yield
     finally:
@@ -147,10 +158,11 @@ def registry_behaves(load: Load, worker: SparkWorker, *, behaviour: Behaviour) -
 @contextmanager
 def started_without_registry(load: Load, worker: SparkWorker) -> Iterator[None]:
     """The driver starts while the registry is away."""
-    load.kill()
-    load.cluster.links.registry.behaviour = "closed"
-    try:
+    with held_down(load):
+        load.kill()
+        load.cluster.links.registry.behaviour = "closed"
         load.start(is_awaited=False)
+    try:
         time.sleep(AWAY_SECONDS)  # sleep: the duration of the fault
         yield
     finally:

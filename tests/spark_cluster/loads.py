@@ -39,9 +39,10 @@ _TRACK: Final = "ingest.track"
 
 
 class Load(Protocol):
-    """A job on the cluster, and its input."""
+    """A job on the cluster, and its input. `is_held_down`: a fault has killed the driver and will start it."""
 
     cluster: Rig
+    is_held_down: bool
 
     @property
     def log(self) -> Path:
@@ -79,7 +80,7 @@ class Traits:
     """The job `profiles`. One user has a fifth of all events, another one a large state; one writer in two has a newer schema."""
 
     def __init__(self, cluster: Rig, directory: Path, dice: random.Random) -> None:
-        self.cluster = cluster
+        self.cluster, self.is_held_down = cluster, False
         self._dice = dice
         self._story = Story(cluster, directory)
         self._documents: dict[str, Mapping[str, Any]] = {
@@ -233,7 +234,7 @@ class Lake:
     """The job `lake` with its upkeep, in an object store with a catalog in a database. One writer in two has a newer schema."""
 
     def __init__(self, cluster: Rig, directory: Path, dice: random.Random) -> None:
-        self.cluster = cluster
+        self.cluster, self.is_held_down = cluster, False
         self._dice, self._directory = dice, directory
         stack = Stack(cluster.broker.opened, cluster.registry_url, Cassandra(contact_points="127.0.0.1"))
         self._lake = LakeInstance(stack, directory)
@@ -316,13 +317,20 @@ def catch_up(load: Load) -> int:
         try:
             load.settle()
         except AssertionError:
-            if load.is_running():
+            if not started_again(load):
                 raise
-            report(f"  the job ended: {last_error(load.log)}")
             starts += 1
-            load.start(is_awaited=False)
         else:
             return starts
+
+
+def started_again(load: Load) -> bool:
+    """Start the job if it has ended. Return whether it had."""
+    if load.is_held_down or load.is_running():
+        return False
+    report(f"  the job ended: {last_error(load.log)}")
+    load.start(is_awaited=False)
+    return True
 
 
 def last_error(log: Path) -> str:
