@@ -15,6 +15,7 @@ from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any, Final
 
+import psutil
 import pytest
 
 from starling_common.kafka.topics import BEHAVIOUR
@@ -149,7 +150,10 @@ def test_the_lake_goes_on_and_has_each_record_once(
     with lake.running(**given) as service:
         lake.settle(service)
         more(500)
+        started = psutil.Process(service.process.pid).children(recursive=True)
         service.kill()
+        # The JVM ends after the process that has started it, and may write to the checkpoint until then.
+        assert not psutil.wait_procs(started, PATIENCE_SECONDS)[1]
     if not has_checkpoint:
         shutil.rmtree(tmp_path / "checkpoints")
     more(200)
