@@ -158,11 +158,11 @@ def registry_behaves(load: Load, worker: SparkWorker, *, behaviour: Behaviour) -
 @contextmanager
 def started_without_registry(load: Load, worker: SparkWorker) -> Iterator[None]:
     """The driver starts while the registry is away."""
-    with held_down(load):
-        load.kill()
-        load.cluster.links.registry.behaviour = "closed"
-        load.start(is_awaited=False)
     try:
+        with held_down(load):
+            load.kill()
+            load.cluster.links.registry.behaviour = "closed"
+            load.start(is_awaited=False)
         time.sleep(AWAY_SECONDS)  # sleep: the duration of the fault
         yield
     finally:

@@ -201,7 +201,7 @@ def test_views_that_share_a_query_go_on(stack: Stack, tmp_path: Path, former: Ma
     own.mkdir()
     file = subprocess.run(["git", "show", f"{FROM}:{MORE_VIEWS}"], cwd=ROOT, capture_output=True, text=True, check=True).stdout
     (own / "former_more_views.py").write_text(file)
-    given = {"PYTHONPATH": os.pathsep.join([former["PYTHONPATH"], str(own)]), "MORE_VIEWS": "regions"}
+    given: dict[str, Any] = {"PYTHONPATH": os.pathsep.join([former["PYTHONPATH"], str(own)]), "MORE_VIEWS": "regions"}
     with own_keyspace(stack.cassandra) as cassandra:
         instance = ViewsInstance(stack, cassandra, tmp_path)
         instance.deploy()

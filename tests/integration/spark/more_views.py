@@ -2,6 +2,7 @@
 
 import os
 from collections.abc import Mapping
+from dataclasses import replace
 
 from pyspark.sql import Column, functions
 
@@ -30,20 +31,10 @@ def names(_: Mapping[str, Column]) -> Column:
     )
 
 
+OWN_JSON = {"properties": "revenue STRING", "traits": "address STRUCT<region STRING>"}
+REGIONS = replace(VIEW, dimensions=("region",), measures=("orders", "revenue"), lines=regions, columns=(), json=OWN_JSON)
 MORE = {
-    "regions": View(
-        "regions",
-        1,
-        VIEW.topic,
-        VIEW.record,
-        6,
-        ("region",),
-        ("orders", "revenue"),
-        regions,
-        VIEW.names,
-        ("traits", "properties"),
-        {"properties": "revenue STRING", "traits": "address STRUCT<region STRING>"},
-    ),
+    "regions": replace(REGIONS, name="regions"),
     "names": View("names", 1, VIEW.topic, VIEW.record, 6, ("event",), ("events",), names, columns=("name",)),
 }
 

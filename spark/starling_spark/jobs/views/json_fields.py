@@ -1,13 +1,11 @@
 """The fields of JSON columns that views read, which Spark parses once for all views of a query."""
 
 from collections.abc import Iterable, Mapping
-from typing import Final, NamedTuple
+from typing import NamedTuple
 
 from pyspark.sql import Column, DataFrame, functions, types
 
-from starling_spark.jobs.views.view import View
-
-_NAME: Final = "name"
+from starling_spark.jobs.views.view import NAME, View
 
 
 class Parsed(NamedTuple):
@@ -37,7 +35,7 @@ class _Parser:
     def parsed(self) -> Column:
         found = functions.from_json(self.column, types.StructType(list(self._fields.values())))
         # Other events of the query are those of views that do not read this column.
-        return found if self._names is None else functions.when(functions.col(_NAME).isin(*sorted(self._names)), found)
+        return found if self._names is None else functions.when(functions.col(NAME).isin(*sorted(self._names)), found)
 
 
 def parsed(events: DataFrame, views: Iterable[View]) -> Parsed:

@@ -14,7 +14,7 @@ from pyspark.sql.pandas.types import to_arrow_schema
 
 from starling_spark.jobs.views.groups import Group
 from starling_spark.jobs.views.json_fields import parsed
-from starling_spark.jobs.views.view import View
+from starling_spark.jobs.views.view import NAME, TIME, View
 from starling_spark.kafka.codec import Refusal, collect_rarely
 from starling_spark.kafka.columns import checked_micros, unit_micros
 from starling_spark.kafka.decoding import Reading, columns_of_values, peek, row_reader
@@ -22,8 +22,6 @@ from starling_spark.kafka.decoding import Reading, columns_of_values, peek, row_
 TIMES = "times"
 """Name of the observation of each partition's stream time."""
 _PLACE = [types.StructField("partition", types.IntegerType()), types.StructField("timestamp_ms", types.LongType())]
-TIME, NAME = "event_time", "name"
-"""Columns of the time and the name of an event."""
 
 
 def names_of(views: Iterable[View]) -> frozenset[str]:
@@ -38,7 +36,7 @@ def reading_of(views: Iterable[View], reading: Reading) -> Reading:
     for view in views:
         if view.columns is None:
             return reading
-        fields.update([NAME] if view.names else [], view.columns)
+        fields.update([NAME] if view.names else [], view.columns, view.json)
     return reading.only(fields)
 
 

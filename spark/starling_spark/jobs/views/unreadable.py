@@ -6,8 +6,8 @@ import pyarrow as pa
 from pyspark.sql import DataFrame, functions, types
 from pyspark.sql.pandas.types import to_arrow_schema
 
-from starling_spark.jobs.views.transform import NAME, TIME, names_of, reading_of
-from starling_spark.jobs.views.view import View
+from starling_spark.jobs.views.transform import names_of, reading_of
+from starling_spark.jobs.views.view import NAME, TIME, View
 from starling_spark.kafka.codec import collect_rarely
 from starling_spark.kafka.columns import is_instant, unit_micros
 from starling_spark.kafka.decoding import REFUSED, Reading, columns_of_values, peek, refusals, row_reader

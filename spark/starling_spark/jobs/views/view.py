@@ -6,6 +6,8 @@ from dataclasses import dataclass, field
 from pyspark.sql import Column
 
 HOUR_MS = 3_600_000
+TIME, NAME = "event_time", "name"
+"""Columns of the time and the name of an event."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -16,9 +18,9 @@ class View:
     the measures as decimals, which sum up to the same in any order. Windows are `window_hours` long and begin at midnight UTC.
     An increment of `version`, for any change, computes the view again beside the old one and then replaces it.
     `names`: of the events that count, () for all of them; `columns`: the fields that `lines` reads, None for all. What neither
-    names is not decoded. `json`: by the name of a column of JSON text, the fields that `lines` reads, as DDL of Spark such as
-    `sku STRING, price STRING`. `lines` is given a struct of them by the same name; all views of a query share it. A text that is
-    not an object gives a null struct, and a field with a value of another type is null.
+    names is not decoded. `json`: by the name of a further column, of JSON text, the fields of it that `lines` reads, as DDL of
+    Spark such as `sku STRING, price STRING`. `lines` is given a struct of them by that name; all views of a query share it. A
+    field is null if it has a value of another type, or if the text is no object.
     """
 
     name: str

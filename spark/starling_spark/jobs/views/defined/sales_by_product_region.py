@@ -75,6 +75,6 @@ VIEW = View(
     measures=("revenue", "quantity"),
     lines=sales,
     names=(_ORDER,),
-    columns=("traits", "properties", "products"),
+    columns=("products",),
     json={"properties": f"products ARRAY<STRING>, {_LINE}", "traits": f"address STRUCT<{_ADDRESS}>, {_ADDRESS}"},
 )
