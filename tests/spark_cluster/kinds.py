@@ -261,7 +261,7 @@ LINK_OF: Final[Mapping[str, str]] = {
 HOSTS: Final = frozenset({"executor", "python", "worker", "cut", "disk"})
 """Faults of a host: those of a wave are on different ones."""
 _MOST_HOSTS: Final = 2
-"""With a fault at once, of three."""
+"""Of the three hosts, those that may have a fault at once."""
 _LANES: Final = (
     frozenset({"store-hangs", "store-killed"}),
     frozenset({"store-503", "store-half", "store-slow"}),
